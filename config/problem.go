@@ -45,7 +45,12 @@ type Problems struct {
 	List []Problem
 	// More is how many further problems were found and left out.
 	More int
+
+	cause error
 }
+
+// Unwrap is why the file could not be read, nil when it could.
+func (p *Problems) Unwrap() error { return p.cause }
 
 // Error lists all problems, one a line, each prefixed with the file's name as
 // editors and terminals expect it: "file:line:column: path: text".
@@ -55,9 +60,12 @@ func (p *Problems) Error() string {
 		if i > 0 {
 			b.WriteByte('\n')
 		}
-		if problem.Line > 0 {
+		switch {
+		case problem.Line > 0:
 			b.WriteString(p.File + ":" + problem.String())
-		} else {
+		case strings.HasPrefix(problem.Path, EnvPrefix):
+			b.WriteString("environment: " + problem.String())
+		default:
 			b.WriteString(p.File + ": " + problem.String())
 		}
 	}
