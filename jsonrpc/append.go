@@ -23,12 +23,24 @@ func AppendError(dst []byte, id *string, e *Error) []byte {
 	} else {
 		dst = appendText(dst, `{"jsonrpc":"2.0","id":`, *id)
 	}
+	return appendErrorMember(dst, e)
+}
+
+func appendErrorMember(dst []byte, e *Error) []byte {
 	dst = appendInt(append(dst, `,"error":{"code":`...), e.Code)
 	dst = appendText(dst, `,"message":`, e.Message)
 	if len(e.Data) > 0 {
 		dst = append(append(dst, `,"data":`...), e.Data...)
 	}
 	return append(dst, "}}"...)
+}
+
+// AppendNodeError appends the response {jsonrpc, id, method, error} to dst: an
+// error on which nodes agreed, with the method they set. See AppendError.
+func AppendNodeError(dst []byte, id, method string, e *Error) []byte {
+	dst = appendText(dst, `{"jsonrpc":"2.0","id":`, id)
+	dst = appendText(dst, `,"method":`, method)
+	return appendErrorMember(dst, e)
 }
 
 // AppendRequest appends the request {jsonrpc, id, method, params} to dst, and auth when r has one. r.Params must be one JSON

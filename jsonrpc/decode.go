@@ -3,6 +3,7 @@ package jsonrpc
 import (
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"unicode/utf8"
 
@@ -154,12 +155,12 @@ func parseError(data []byte, err error) error {
 	case errors.As(err, &syntax) && !errors.Is(err, jsontext.ErrDuplicateName):
 		if jsontext.Value(data).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) {
 			msg += fmt.Sprintf(": a lone surrogate at byte %d", syntax.ByteOffset)
-		} else if syntax.ByteOffset >= int64(len(data)) {
+		} else if errors.Is(err, io.ErrUnexpectedEOF) {
 			msg += fmt.Sprintf(": it ends too early, at byte %d", len(data))
 		} else {
 			msg += fmt.Sprintf(": syntax error at byte %d", syntax.ByteOffset)
 		}
-	case len(data) == 0:
+	case errors.Is(err, io.ErrUnexpectedEOF): // without a position: nothing but white space was there
 		msg += ": it is empty"
 	}
 	return &DecodeError{Parse: true, ID: readID(data), Msg: msg}

@@ -113,7 +113,10 @@ func appendExponent(dst, exponent []byte, minus bool, shift int) []byte {
 	const fitsInt64 = 17 // digits, with room for any shift
 	exponent = bytes.TrimLeft(exponent, "0")
 	if len(exponent) <= fitsInt64 {
-		e, _ := strconv.ParseInt(string(exponent), 10, 64) // "" is 0
+		var e int64
+		for _, digit := range exponent {
+			e = 10*e + int64(digit-'0')
+		}
 		if minus {
 			e = -e
 		}
