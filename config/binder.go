@@ -123,6 +123,12 @@ func (b *binder) ok(paths ...string) bool {
 // environment.
 func (b *binder) written(path string) bool { return b.seen[path] != nil }
 
+// chosen is written, save for a 0, which only asks for the default.
+func (b *binder) chosen(path string) bool {
+	n := b.seen[path]
+	return n != nil && (n.kind != '0' || !isZero(n.raw))
+}
+
 // members binds one object. n is nil when the object is absent: its fields
 // then get their defaults, and overrides still apply.
 func (b *binder) members(n *node, path string, fields []field) {

@@ -207,7 +207,7 @@ func (b *binder) handlerRules(h *Handler, path string) {
 
 	if clean, pull := at("cleanUpPeriodMs"), at("metadataPullIntervalMs"); h.CleanUpPeriod < 2*h.MetadataPullInterval && b.ok(clean, pull) {
 		where := clean
-		if !b.written(clean) {
+		if !b.chosen(clean) {
 			where = pull
 		}
 		b.fail(where, "cleanUpPeriodMs (%d) is less than twice metadataPullIntervalMs (%d), so metadata would expire between two pulls; write at least %d for the first, or at most %d for the second",
@@ -215,7 +215,7 @@ func (b *binder) handlerRules(h *Handler, path string) {
 	}
 	// A short cleanUpPeriodMs is fine for metadata. Request ids are reserved
 	// for RequestIDPeriod all the same, so this is no error.
-	if clean := at("cleanUpPeriodMs"); h.CleanUpPeriod < h.TokenLife() && b.written(clean) && b.ok(clean, at("jwtIssuedAtToleranceMs")) {
+	if clean := at("cleanUpPeriodMs"); h.CleanUpPeriod < h.TokenLife() && b.chosen(clean) && b.ok(clean, at("jwtIssuedAtToleranceMs")) {
 		b.warn(clean, "request ids stay reserved for %d ms, as long as a token can live, and not only for %d", h.TokenLife()/ms, h.CleanUpPeriod/ms)
 	}
 

@@ -79,7 +79,7 @@ func listenerFields(l *Listener, defPort int, defPath string) []field {
 		reload(text("tlsKeyPath", &l.TLSKeyPath, "", "PEM file of the private key.", checkFileName)),
 		text("contentTypeHeader", &l.ContentTypeHeader, "application/json", "The Content-Type of every answer.", checkContentType),
 		duration("readTimeoutMillis", &l.ReadTimeout, ms, span{def: 10000}, "", "How long reading a request may take; it never cuts a node's live session."),
-		duration("writeTimeoutMillis", &l.WriteTimeout, ms, span{}, "requestTimeoutMillis + 5000", "How long writing may take. For clients never less than the default, so that the timeout answer arrives complete; for nodes also how long a session's queue may stay full."),
+		duration("writeTimeoutMillis", &l.WriteTimeout, ms, span{max: float64((maxDuration + writeMargin) / ms)}, "requestTimeoutMillis + 5000", "How long writing may take. For clients never less than the default, so that the timeout answer arrives complete; for nodes also how long a session's queue may stay full."),
 		duration("requestTimeoutMillis", &l.RequestTimeout, ms, span{def: 65000}, "", "How long a request may last before it is answered `timeout`."),
 		integer("maxRequestBytes", &l.MaxRequestBytes, span{def: mib, min: kib, max: gib}, "bytes", "The largest request body or message of a node."),
 	}

@@ -40,7 +40,7 @@ type legacyEntry struct {
 func serviceFields(s *serviceEntry) []field {
 	return []field{
 		required(text("serviceName", &s.name, "", "The service's name.", checkServiceName)),
-		required(strs("dons", &s.dons, "DON names", nil, "The DONs that serve it, by donName.", checkName(64))),
+		required(strs("dons", &s.dons, "DON names", nil, "The DONs that serve it, by donName.", acceptText)),
 		required(objects("handlers", &s.handlers, "What serves it.", handlerEntryFields)),
 	}
 }

@@ -188,9 +188,6 @@ func (p *treeParser) explain(err error) error {
 		return &syntaxError{p.next(), "not JSON: " + err.Error()}
 	}
 	pos := min(int(syntactic.ByteOffset), len(p.data))
-	for pos < len(p.data) && strings.IndexByte(" \t\r\n", p.data[pos]) >= 0 {
-		pos++
-	}
 	if pos == len(p.data) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return &syntaxError{pos, "the file ends too early: a closing bracket or quote is missing"}
 	}
@@ -202,6 +199,8 @@ func (p *treeParser) explain(err error) error {
 		text = "JSON has no comments: remove this one"
 	case (rest[0] == '}' || rest[0] == ']') && bytes.HasSuffix(before, []byte(",")), isTrailingComma(rest):
 		text = "a comma before a closing bracket: remove it"
+	case rest[0] < ' ' && bytes.ContainsAny(rest[:1], "\t\r\n"):
+		text = "a line break or tab inside a text: write it as \\n or \\t, or close the quotes before it"
 	case rest[0] == '\'':
 		text = "text goes in double quotes, not single ones"
 	}
