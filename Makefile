@@ -1,0 +1,55 @@
+# dongate: `make demo` shows the main job, `make test` proves it.
+SHELL := /bin/bash
+.DEFAULT_GOAL := build
+.PHONY: build demo test check lint race fuzz bench docs clean
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -X main.version=$(VERSION)
+FUZZTIME ?= 3s
+
+# The first build compiles go-ethereum's C part, which takes a minute or two on a
+# small machine; what is compiled is printed so that nobody thinks it hangs.
+build:
+	@echo "building bin/gateway (the first time takes a minute or two)"
+	@go build -v -trimpath -ldflags '$(LDFLAGS)' -o bin/gateway ./cmd/gateway 2>&1 | sed -u -n 's|^github.com/ethereum|  compiling &|p;/^#/,$$p;/: /p'; exit $${PIPESTATUS[0]}
+
+# A gateway, a simulated DON of two shards and a client, narrated.
+demo: build
+	@bin/gateway demo
+
+# Everything but benchmarks, soaks and the race detector.
+test:
+	go test -shuffle=on ./...
+
+# What `make test` runs, again under the race detector, after the linters and
+# before some seconds of fuzzing per target.
+check: lint race fuzz
+
+lint:
+	@out=$$(gofmt -l .); if [ -n "$$out" ]; then echo "gofmt: $$out"; exit 1; fi
+	go build ./...
+	CGO_ENABLED=0 go build -o /dev/null ./cmd/gateway
+	go vet ./...
+	go tool staticcheck ./...
+	go mod tidy -diff
+
+race:
+	go test -race -shuffle=on ./...
+
+fuzz:
+	@set -e; for pkg in $$(go list ./...); do \
+	  for target in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+	    echo "fuzz $$pkg $$target"; go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$pkg >/tmp/dongate-fuzz.$$$$ 2>&1 || { cat /tmp/dongate-fuzz.$$$$; exit 1; }; \
+	    tail -n 1 /tmp/dongate-fuzz.$$$$; rm -f /tmp/dongate-fuzz.$$$$; \
+	  done; done
+
+# Ratios to a floor measured in the same run; see docs/performance.md.
+bench:
+	go test -run '^$$' -bench . -benchtime 1s ./...
+
+# Documents that come from the code; `make test` fails when they differ.
+docs:
+	go test ./... -run 'Document|Golden' -update-docs
+
+clean:
+	rm -rf bin

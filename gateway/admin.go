@@ -1,0 +1,58 @@
+package gateway
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/pprof"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// adminHandler serves the operator: /healthz, /readyz, /metrics, and pprof where
+// the configuration says so.
+func (srv *Server) adminHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
+	mux.HandleFunc("GET /readyz", srv.readyz)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(srv.metrics.registry, promhttp.HandlerOpts{}))
+	if srv.config.Admin.Pprof {
+		mux.HandleFunc("/debug/pprof/", pprof.Index)
+		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	}
+	return mux
+}
+
+// Readiness says whether the gateway can serve, and if not, why.
+type Readiness struct {
+	Ready    bool `json:"ready"`
+	Draining bool `json:"draining"`
+	// Waiting are the served DONs of which no shard has a quorum of nodes connected.
+	Waiting []string `json:"waiting,omitempty"`
+}
+
+// Ready reports whether the server listens, is not draining and, for each served
+// DON, has a shard with a quorum of nodes connected (unless ReadyWithoutNodes).
+func (srv *Server) Ready() Readiness {
+	r := Readiness{Draining: srv.draining.Load()}
+	for _, svc := range srv.services {
+		for _, d := range svc.dons {
+			if !d.ready() {
+				r.Waiting = append(r.Waiting, d.name)
+			}
+		}
+	}
+	r.Ready = !r.Draining && (len(r.Waiting) == 0 || srv.options.ReadyWithoutNodes)
+	return r
+}
+
+func (srv *Server) readyz(w http.ResponseWriter, _ *http.Request) {
+	r := srv.Ready()
+	w.Header().Set("Content-Type", "application/json")
+	if !r.Ready {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	_ = json.NewEncoder(w).Encode(r)
+}

@@ -1,0 +1,38 @@
+// Package gateway is the server between workflow clients and the capability
+// nodes of decentralised oracle networks (DONs).
+//
+// # Who calls whom
+//
+//	client ── HTTP ──► clientEndpoint ──► service.execute ──► flight.dispatch ──► sendQueue
+//	                                            ▲                                     │
+//	                                     flight.wait ◄── poke ── flight.vote          ▼
+//	                                                                 ▲        session.write ──► node
+//	node ── WebSocket ──► nodeEndpoint ──► session.read ──► Server.route
+//	                                                                 └─► service.push / pulled ──► view
+//
+// A request is one flight: the client's goroutine claims the token, registers the
+// flight, queues the one encoded message to every node's session and then waits.
+// The sessions' reading goroutines bring the nodes' answers to the flight, which
+// asks its [aggregation.Trigger] for a decision and wakes the waiter. Retries,
+// send timeouts and the decision's own deadlines share the waiter's one timer.
+// Nothing polls, and nothing on this path waits for a socket.
+//
+// # Goroutines
+//
+// One per client request (net/http's), two per session (one reads, one writes),
+// one per service (expiry of metadata), one per listener. A handshake runs in what
+// becomes the session's reading goroutine.
+//
+// # Locks
+//
+// Taken in this order, never across I/O, encoding or logging:
+//
+//	flight.mu → sendQueue.mu
+//	service.metaMu, flightRegistry.mu, node.mu, session.mu, nodeEndpoint.mu: alone
+//
+// A delivery's phase is one atomic word, because the flight's waiter and a
+// session's writer race for it. The metadata view is replaced as a whole behind
+// an atomic pointer, so that requests read it without a lock.
+//
+// Section numbers in comments ("protocol §5") refer to docs/protocol.md.
+package gateway

@@ -1,0 +1,303 @@
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/net/netutil"
+
+	"dongate/auth"
+	"dongate/config"
+	"dongate/jsonrpc"
+)
+
+// maxHeaderBytes caps a request's header at 32 kB (protocol §2); net/http allows
+// itself 4 kB on top of what it is told.
+const maxHeaderBytes = 32<<10 - 4<<10
+
+// idleTimeout ends client connections that carry no request.
+const idleTimeout = 2 * time.Minute
+
+// Options are what a Server is made of. Config is required.
+type Options struct {
+	Config *config.Config
+	// Log gets structured entries; nil: none are written.
+	Log *zap.Logger
+	// Claims records used tokens and request ids; nil: in memory, lost on restart.
+	Claims auth.Claims
+	// ReadyWithoutNodes makes /readyz ignore how many nodes are connected.
+	ReadyWithoutNodes bool
+	// Listen opens the listeners; nil: net.Listen.
+	Listen func(network, address string) (net.Listener, error)
+}
+
+// Server is the gateway: a client listener, a node listener and an admin
+// listener around the services of its configuration. See the package
+// documentation for who calls whom. Its methods are safe for concurrent use.
+type Server struct {
+	config   *config.Config
+	options  Options
+	log      *zap.Logger
+	metrics  *metrics
+	claims   auth.Claims
+	topology *topology
+	services map[string]*service
+	methods  string // for error texts
+	clients  *clientEndpoint
+	nodes    *nodeEndpoint
+
+	started  time.Time
+	draining atomic.Bool
+	killed   chan struct{} // closed when open requests are given up
+	killOnce sync.Once
+	stop     context.CancelFunc
+	running  sync.WaitGroup
+
+	listeners map[string]net.Listener
+	servers   map[string]*http.Server
+}
+
+// New prepares a server; Start makes it listen.
+func New(o Options) (*Server, error) {
+	if o.Config == nil {
+		return nil, errors.New("gateway: no configuration")
+	}
+	srv := &Server{
+		config: o.Config, options: o, log: o.Log, metrics: newMetrics(), claims: o.Claims,
+		services: map[string]*service{}, started: time.Now(), killed: make(chan struct{}),
+		listeners: map[string]net.Listener{}, servers: map[string]*http.Server{},
+	}
+	if srv.log == nil {
+		srv.log = zap.NewNop()
+	}
+	if srv.claims == nil {
+		srv.claims = auth.NewMemoryClaims(auth.MemoryOptions{})
+	}
+	srv.topology = newTopology(o.Config, srv.metrics)
+	var methods []string
+	for _, c := range o.Config.Services {
+		svc := newService(srv, c, srv.claims)
+		srv.services[c.Name] = svc
+		methods = append(methods, svc.method)
+	}
+	slices.Sort(methods)
+	srv.methods = strings.Join(methods, ", ")
+	srv.clients = newClientEndpoint(srv)
+	srv.nodes = newNodeEndpoint(srv)
+	srv.metrics.registry.MustRegister(&stateCollector{srv})
+	return srv, nil
+}
+
+// tolerance is how far in the future a token may have been issued: the most
+// generous service's, for checks made before the service is known.
+func (srv *Server) tolerance() time.Duration {
+	var t time.Duration
+	for _, svc := range srv.services {
+		t = max(t, svc.config.JWTIssuedAtTolerance)
+	}
+	return t
+}
+
+// The names of the listeners.
+const (
+	UserListener  = "user"
+	NodeListener  = "node"
+	AdminListener = "admin"
+)
+
+// Start opens the listeners and serves until Shutdown. On error nothing is left
+// open.
+func (srv *Server) Start() error {
+	ctx, cancel := context.WithCancel(context.Background())
+	srv.stop = cancel
+	user, node := &srv.config.UserServer, &srv.config.NodeServer
+	err := srv.listen(UserListener, &user.Listener, user.MaxConnections, &http.Server{
+		Handler:           withCORS(user, srv.clients),
+		ReadHeaderTimeout: user.ReadTimeout, // the body has its own deadline
+		WriteTimeout:      user.WriteTimeout,
+		IdleTimeout:       idleTimeout,
+	}, nil)
+	if err == nil {
+		var clientCA *x509.CertPool
+		clientCA, err = loadPool(node.ClientCAPath)
+		if err == nil {
+			err = srv.listen(NodeListener, &node.Listener, 0, &http.Server{
+				Handler: srv.nodes, ReadHeaderTimeout: node.ReadTimeout, WriteTimeout: node.WriteTimeout, IdleTimeout: idleTimeout,
+				TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){}, // WebSocket needs HTTP/1.1
+			}, clientCA)
+		}
+	}
+	if err == nil && srv.config.Admin.Port >= 0 {
+		err = srv.listen(AdminListener, &config.Listener{Host: srv.config.Admin.Host, Port: srv.config.Admin.Port}, 0,
+			&http.Server{Handler: srv.adminHandler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: idleTimeout}, nil)
+	}
+	if err != nil {
+		cancel()
+		for _, l := range srv.listeners {
+			_ = l.Close()
+		}
+		return err
+	}
+	for _, svc := range srv.services {
+		srv.running.Go(func() { svc.run(ctx) })
+	}
+	for name, l := range srv.listeners {
+		hs := srv.servers[name]
+		srv.running.Go(func() {
+			if err := hs.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+				srv.log.Error("listener failed", zap.String("listener", name), zap.Error(err))
+			}
+		})
+	}
+	if _, ok := srv.claims.(*auth.MemoryClaims); ok {
+		srv.log.Warn("used tokens and request ids are kept in memory: they are forgotten on restart and not shared with other gateways")
+	}
+	for _, p := range srv.config.Warnings {
+		srv.log.Warn("configuration", zap.String("warning", p.String()))
+	}
+	srv.log.Info("listening", zap.String(UserListener, srv.Address(UserListener)),
+		zap.String(NodeListener, srv.Address(NodeListener)), zap.String(AdminListener, srv.Address(AdminListener)))
+	return nil
+}
+
+// Address is the address a listener is bound to; "" when it is off.
+func (srv *Server) Address(listener string) string {
+	l := srv.listeners[listener]
+	if l == nil {
+		return ""
+	}
+	return l.Addr().String()
+}
+
+func (srv *Server) listen(name string, c *config.Listener, connections int, hs *http.Server, clientCA *x509.CertPool) error {
+	open := srv.options.Listen
+	if open == nil {
+		open = net.Listen
+	}
+	var tlsConfig *tls.Config
+	if c.TLSEnabled {
+		cert, err := tls.LoadX509KeyPair(c.TLSCertPath, c.TLSKeyPath)
+		if err != nil {
+			return fmt.Errorf("%s listener: certificate: %w", name, err)
+		}
+		tlsConfig = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2", "http/1.1"}}
+		if hs.TLSNextProto != nil {
+			tlsConfig.NextProtos = []string{"http/1.1"}
+		}
+		if clientCA != nil {
+			tlsConfig.ClientCAs, tlsConfig.ClientAuth = clientCA, tls.RequireAndVerifyClientCert
+		}
+	}
+	l, err := open("tcp", net.JoinHostPort(c.Host, strconv.Itoa(c.Port)))
+	if err != nil {
+		return fmt.Errorf("%s listener: %w", name, err)
+	}
+	if connections > 0 {
+		l = netutil.LimitListener(l, connections)
+	}
+	if tlsConfig != nil {
+		hs.TLSConfig = tlsConfig
+		l = tls.NewListener(l, tlsConfig)
+	}
+	hs.MaxHeaderBytes = maxHeaderBytes
+	hs.ErrorLog = zap.NewStdLog(srv.log.Named(name + "-http").WithOptions(zap.IncreaseLevel(zap.ErrorLevel)))
+	srv.listeners[name], srv.servers[name] = l, hs
+	return nil
+}
+
+func loadPool(path string) (*x509.CertPool, error) {
+	if path == "" {
+		return nil, nil
+	}
+	pem, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("clientCAPath: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("clientCAPath: %s holds no certificate", path)
+	}
+	return pool, nil
+}
+
+// Run starts the server, serves until ctx ends, and drains.
+func (srv *Server) Run(ctx context.Context) error {
+	if err := srv.Start(); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), srv.config.ShutdownTimeout)
+	defer cancel()
+	return srv.Shutdown(drain)
+}
+
+// answerGrace is what is left for writing answers once open requests were given
+// up at the deadline.
+const answerGrace = 2 * time.Second
+
+// Shutdown drains: new requests get 503 `draining` while open ones finish; at
+// ctx's end those left are answered `draining`, saying that they may have run.
+// Sessions are then closed with 1001. It returns when every goroutine of the
+// server has ended.
+func (srv *Server) Shutdown(ctx context.Context) error {
+	srv.log.Info("draining", zap.Int("open", srv.openRequests()))
+	srv.draining.Store(true)
+	if user := srv.servers[UserListener]; user != nil {
+		user.SetKeepAlivesEnabled(false)
+	}
+	srv.clients.await(ctx.Done())
+	srv.killOnce.Do(func() { close(srv.killed) })
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerGrace)
+	defer cancel()
+	var errs []error
+	for _, name := range []string{UserListener, NodeListener} {
+		if hs := srv.servers[name]; hs != nil {
+			if err := hs.Shutdown(grace); err != nil {
+				errs = append(errs, fmt.Errorf("%s listener: %w", name, err), hs.Close())
+			}
+		}
+	}
+	srv.nodes.close()
+	if hs := srv.servers[AdminListener]; hs != nil {
+		errs = append(errs, hs.Close())
+	}
+	if srv.stop != nil {
+		srv.stop()
+	}
+	srv.running.Wait()
+	srv.log.Info("stopped")
+	return errors.Join(errs...)
+}
+
+func (srv *Server) openRequests() int {
+	n := 0
+	for _, svc := range srv.services {
+		n += svc.flights.len()
+	}
+	return n
+}
+
+// logFailure records what the caller is not told. Refusals that are the caller's
+// own doing are debug entries: a flood of them must not flood the log.
+func (srv *Server) logFailure(r *jsonrpc.Request, f *failure) {
+	level := zap.DebugLevel
+	if f.reason == ReasonInternal || f.reason == ReasonUnavailable {
+		level = zap.ErrorLevel
+	}
+	if e := srv.log.Check(level, "request refused"); e != nil {
+		e.Write(zap.String("reason", string(f.reason)), zap.String("method", r.Method), zap.String("message", f.message), zap.NamedError("cause", f.cause))
+	}
+}

@@ -1,0 +1,230 @@
+package gateway
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"go.uber.org/zap"
+
+	"dongate/aggregation"
+	"dongate/auth"
+	"dongate/config"
+	"dongate/jsonrpc"
+	"dongate/ratelimit"
+	"dongate/workflow"
+)
+
+// service is one `http-capabilities` handler: the workflows of its DONs, their
+// limits and their open requests. Safe for concurrent use.
+type service struct {
+	server *Server
+	name   string
+	method string // the one method clients call: name + ".execute"
+	config config.Handler
+	dons   []*don
+
+	users   *ratelimit.UserLimiter
+	unasked *ratelimit.NodeLimiter // for what nodes send without having been asked
+	claims  auth.Claims
+	flights *flightRegistry
+	open    *byteBudget
+
+	metaMu   sync.Mutex // guards metadata; held for its pure operations only
+	metadata *aggregation.Metadata
+	view     atomic.Pointer[aggregation.View]
+	viewed   atomic.Bool // a first workflow has been agreed on
+}
+
+// maxOwners bounds the keys of the user limiter. Owners are taken from agreed
+// metadata, so clients cannot invent them.
+const maxOwners = 100_000
+
+func newService(srv *Server, c config.Service, claims auth.Claims) *service {
+	h := c.Handler
+	svc := &service{
+		server: srv, name: c.Name, method: c.Name + ".execute", config: h, claims: claims,
+		flights: newFlightRegistry(), open: &byteBudget{limit: h.MaxOpenBytes},
+		users: ratelimit.NewUser(ratelimit.UserOptions{
+			Global: rate(h.UserRate.Global), PerSender: rate(h.UserRate.PerSender),
+			PerWorkflow: rate(h.UserRate.PerWorkflow), MaxKeys: maxOwners,
+		}),
+		unasked: ratelimit.NewNode(ratelimit.NodeOptions{
+			PerNode: rate(h.NodeRate.PerSender), PerShard: rate(h.NodeRate.Global), MaxKeys: len(srv.topology.nodes),
+		}),
+	}
+	served := map[string]bool{}
+	for _, name := range c.DONs {
+		served[name] = true
+	}
+	var specs []aggregation.DONSpec
+	for _, d := range srv.topology.dons {
+		if !served[d.name] {
+			continue
+		}
+		svc.dons = append(svc.dons, d)
+		spec := aggregation.DONSpec{Name: d.name}
+		for _, sh := range d.shards {
+			sh.service = svc
+			nodes := make([]string, len(sh.nodes))
+			for i, n := range sh.nodes {
+				nodes[i] = n.key
+			}
+			spec.Shards = append(spec.Shards, aggregation.ShardSpec{ID: sh.id, F: d.f, Nodes: nodes})
+		}
+		specs = append(specs, spec)
+	}
+	svc.metadata = aggregation.NewMetadata(aggregation.MetadataConfig{
+		DONs: specs, MaxPerNode: h.MaxWorkflowsPerNode, MaxBytes: h.MaxMetadataBytes, Expiry: h.CleanUpPeriod,
+	})
+	svc.view.Store(svc.metadata.View())
+	return svc
+}
+
+func rate(r config.Rate) ratelimit.Rate { return ratelimit.Rate{RPS: r.RPS, Burst: r.Burst} }
+
+// run drops what expired from the view, until ctx ends.
+func (svc *service) run(ctx context.Context) {
+	ticker := time.NewTicker(svc.config.MetadataAggregationInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticker.C:
+			svc.withMetadata(func(m *aggregation.Metadata) { m.Expire(now) })
+		}
+	}
+}
+
+// withMetadata changes the metadata and publishes the view that follows.
+func (svc *service) withMetadata(change func(*aggregation.Metadata)) {
+	svc.metaMu.Lock()
+	defer svc.metaMu.Unlock()
+	change(svc.metadata)
+	svc.publishLocked()
+}
+
+func (svc *service) publishLocked() {
+	v := svc.metadata.View()
+	svc.view.Store(v)
+	if v.Len() > 0 && !svc.viewed.Load() && svc.viewed.CompareAndSwap(false, true) {
+		svc.server.metrics.firstView.Set(time.Since(svc.server.started).Seconds())
+	}
+}
+
+// push takes a node's word for one workflow.
+func (svc *service) push(s *session, r *jsonrpc.Response) {
+	if r.Error != nil {
+		svc.server.malformed(s, "a push carries a result")
+		return
+	}
+	w, err := workflow.DecodeMetadata(r.Result)
+	if err != nil {
+		svc.server.malformed(s, err.Error())
+		return
+	}
+	svc.metaMu.Lock()
+	status := svc.metadata.Report(s.node.key, w, time.Now())
+	svc.publishLocked()
+	svc.metaMu.Unlock()
+	svc.counted(s, status)
+}
+
+func (svc *service) counted(s *session, status aggregation.ReportStatus) {
+	if status == aggregation.Accepted {
+		s.node.shard.m.reports.Inc()
+	} else {
+		svc.server.drop(s, dropRefused)
+	}
+}
+
+// beginPull opens the pull that the node is about to be sent.
+func (svc *service) beginPull(s *session, id string, now time.Time) {
+	s.mu.Lock()
+	s.pull = id
+	s.mu.Unlock()
+	svc.withMetadata(func(m *aggregation.Metadata) { m.BeginPull(s.node.key, now) })
+}
+
+// endPull closes the open pull: what it did not name is withdrawn. A session
+// that has been replaced has no say any more.
+func (svc *service) endPull(s *session, now time.Time) {
+	s.mu.Lock()
+	open := s.pull != ""
+	s.pull = ""
+	s.mu.Unlock()
+	if open && s.node.session.Load() == s {
+		svc.withMetadata(func(m *aggregation.Metadata) { m.EndPull(s.node.key, now) })
+	}
+}
+
+// abandonPull forgets the pull of a session that ended.
+func (svc *service) abandonPull(s *session) {
+	s.mu.Lock()
+	open := s.pull != ""
+	s.pull = ""
+	s.mu.Unlock()
+	if open && s.node.session.Load() == s {
+		svc.metaMu.Lock()
+		svc.metadata.AbandonPull(s.node.key)
+		svc.metaMu.Unlock()
+	}
+}
+
+// pulled takes one message that answers a pull: an array of metadata objects.
+// Good elements count though others are bad.
+func (svc *service) pulled(s *session, r *jsonrpc.Response) {
+	s.mu.Lock()
+	current := s.pull != "" && s.pull == r.ID
+	s.mu.Unlock()
+	if !current {
+		svc.server.drop(s, dropLate)
+		return
+	}
+	if r.Error != nil {
+		svc.server.malformed(s, "a pull is answered with a result")
+		return
+	}
+	var elements []jsontext.Value
+	if err := json.Unmarshal(r.Result, &elements); err != nil {
+		svc.server.malformed(s, "a pull is answered with an array")
+		return
+	}
+	reports := make([]workflow.Metadata, 0, len(elements))
+	bad := false
+	for _, e := range elements {
+		w, err := workflow.DecodeMetadata(e)
+		if err != nil {
+			bad = true
+			svc.server.log.Debug("bad metadata", zap.String("node", s.node.name), zap.Error(err))
+			continue
+		}
+		reports = append(reports, w)
+	}
+	if bad {
+		svc.server.malformed(s, "a workflow in a pull's answer")
+	}
+	now := time.Now()
+	svc.withMetadata(func(m *aggregation.Metadata) {
+		for _, w := range reports {
+			svc.counted(s, m.Report(s.node.key, w, now))
+		}
+	})
+}
+
+// nodeConnected gives a node that has just connected the requests that are open.
+func (svc *service) nodeConnected(n *node) {
+	for _, f := range svc.flights.all() {
+		f.nodeConnected(n.shard, n)
+	}
+}
+
+func (svc *service) nodeDisconnected(n *node) {
+	for _, f := range svc.flights.all() {
+		f.nodeDisconnected(n.shard)
+	}
+}

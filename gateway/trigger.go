@@ -1,0 +1,301 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/ethereum/go-ethereum/common"
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/gorilla/websocket"
+	"go.uber.org/zap"
+
+	"dongate/aggregation"
+	"dongate/auth"
+	"dongate/jsonrpc"
+	"dongate/workflow"
+)
+
+// call is one client request on its way: a body of its own or one element of a
+// batch.
+type call struct {
+	request  jsonrpc.Request
+	header   *auth.Token // a header token that passed the checks needing no body
+	deadline time.Time   // requestTimeoutMillis after the request came
+}
+
+// execute runs one trigger to its answer, in the order of protocol §2: method,
+// params, workflow, signature, authorisation, replay, limits, claim, dispatch.
+// Nothing is burnt before the claim. It returns the complete answer, or a failure.
+func (svc *service) execute(ctx context.Context, c *call) ([]byte, Reason, *failure) {
+	params, err := workflow.DecodeTriggerParams(c.request.Params)
+	if err != nil {
+		return nil, "", fail(ReasonInvalidParams, "%v", err)
+	}
+	if err := jsonrpc.CheckExactNumbers(c.request.Params); err != nil {
+		return nil, "", fail(ReasonInvalidParams, "%v", err)
+	}
+	w, f := svc.lookup(&params.Workflow)
+	if f != nil {
+		return nil, "", f
+	}
+	token, signer, f := svc.authorise(c, w)
+	if f != nil {
+		return nil, "", f
+	}
+	if f := svc.admit(ctx, w, signer, token); f != nil {
+		return nil, "", f
+	}
+	defer svc.flights.unreserve(w.ID)
+	body, prepared, err := svc.encode(&c.request, &params, w, signer)
+	if err != nil {
+		return nil, "", &failure{reason: ReasonInternal, message: "the request could not be encoded for the nodes", cause: err}
+	}
+	if !svc.open.takeBody(int64(body)) {
+		return nil, "", overloaded("open requests hold the configured maximum of bytes (maxOpenBytes)")
+	}
+	defer svc.open.giveBody(int64(body))
+	if f := svc.claim(ctx, w, signer, token, c); f != nil {
+		return nil, "", f
+	}
+	return svc.fly(ctx, svc.newFlight(c, w, signer, prepared, body))
+}
+
+func overloaded(message string) *failure {
+	return &failure{reason: ReasonOverloaded, message: message, retryAfter: time.Second}
+}
+
+// lookup finds the workflow a request selects. An id that comes with owner, name
+// and tag must agree with them.
+func (svc *service) lookup(r *workflow.Reference) (*aggregation.Workflow, *failure) {
+	v := svc.view.Load()
+	var w *aggregation.Workflow
+	if r.ID != "" {
+		w = v.ByID(r.ID)
+	} else {
+		w = v.ByReference(r.Owner, workflow.HashName(r.Name), r.Tag)
+	}
+	if w == nil {
+		return nil, fail(ReasonWorkflowNotFound, "Workflow not found: too few nodes vouch for it; check the selector, or wait until the DON has registered it")
+	}
+	if (r.Owner != "" && r.Owner != w.Owner) || (r.Name != "" && workflow.HashName(r.Name) != w.NameHash) || (r.Tag != "" && r.Tag != w.Tag) {
+		return nil, fail(ReasonWorkflowNotFound, "Workflow not found: workflowID names a workflow with another owner, name or tag; leave them out or correct them")
+	}
+	return w, nil
+}
+
+// authorise checks the token and that its signer may run the workflow. What is
+// cheap comes first: the digest, which costs with the body's size, comes last.
+func (svc *service) authorise(c *call, w *aggregation.Workflow) (*auth.Token, common.Address, *failure) {
+	token := c.header
+	if c.request.Auth != "" {
+		var err error
+		if token, err = auth.ParseToken(c.request.Auth, time.Now(), svc.config.JWTIssuedAtTolerance); err != nil {
+			return nil, common.Address{}, unauthorized(err)
+		}
+	}
+	if token == nil {
+		return nil, common.Address{}, fail(ReasonUnauthorized, "Auth failure: JWT missing; send it as `Authorization: Bearer <jwt>` or in the member `auth`")
+	}
+	signer, err := token.Signer()
+	if err != nil {
+		return nil, signer, unauthorized(err)
+	}
+	if !w.Authorized(workflow.KeyTypeECDSAEVM, strings.ToLower(signer.Hex())) {
+		return nil, signer, fail(ReasonUnauthorized, "Auth failure: signer %s is not authorised for this workflow", strings.ToLower(signer.Hex()))
+	}
+	digest, err := c.request.Digest()
+	if err == nil {
+		err = token.CheckDigest(digest)
+	}
+	if err != nil {
+		return nil, signer, unauthorized(err)
+	}
+	return token, signer, nil
+}
+
+func unauthorized(err error) *failure {
+	return &failure{reason: ReasonUnauthorized, message: "Auth failure: " + err.Error(), cause: err}
+}
+
+// admit checks what may refuse a request without using it up: an already used
+// token, the workflow's open requests and the rate limits. On success one of the
+// workflow's places is taken.
+func (svc *service) admit(ctx context.Context, w *aggregation.Workflow, signer common.Address, t *auth.Token) *failure {
+	used, err := svc.claims.Used(ctx, signer, t.ID)
+	if err != nil {
+		return svc.unavailable(err)
+	}
+	if used {
+		return replayed()
+	}
+	if !svc.flights.reserve(w.ID) {
+		return &failure{reason: ReasonRateLimited, message: "rate limit exceeded: the workflow has 1000 open requests", retryAfter: time.Second}
+	}
+	if ok, wait := svc.users.Allow(w.Owner, w.ID, time.Now()); !ok {
+		svc.flights.unreserve(w.ID)
+		return &failure{reason: ReasonRateLimited, message: "rate limit exceeded: send the same bytes again after " + retryAfterSeconds(wait) + " s", retryAfter: wait}
+	}
+	return nil
+}
+
+func replayed() *failure {
+	return fail(ReasonTokenReplayed, "Auth failure: JWT token has already been used; sign a new one")
+}
+
+func (svc *service) unavailable(err error) *failure {
+	return &failure{reason: ReasonUnavailable, message: "used tokens cannot be recorded at the moment, so nothing was dispatched; try again", retryAfter: time.Second, cause: err}
+}
+
+// claim uses up the token and the request id together, or neither.
+func (svc *service) claim(ctx context.Context, w *aggregation.Workflow, signer common.Address, t *auth.Token, c *call) *failure {
+	outcome, previous, err := svc.claims.Claim(context.WithoutCancel(ctx), auth.Claim{
+		Signer: signer, TokenID: t.ID, TokenUntil: t.Expires,
+		WorkflowID: w.ID, RequestID: c.request.ID,
+		RequestUntil: c.deadline.Add(svc.config.RequestIDPeriod()),
+	})
+	switch {
+	case errors.Is(err, auth.ErrClaimExpired):
+		return fail(ReasonUnauthorized, "Auth failure: JWT token has expired; sign a new one")
+	case err != nil:
+		return svc.unavailable(err)
+	case outcome == auth.Replayed:
+		return replayed()
+	case outcome == auth.Conflict:
+		return svc.conflict(w, signer, c.request.ID, previous)
+	}
+	return nil
+}
+
+// conflict tells the signer of the earlier attempt what became of it, and anyone
+// else no more than that the id is taken.
+func (svc *service) conflict(w *aggregation.Workflow, signer common.Address, id string, p *auth.Previous) *failure {
+	f := fail(ReasonConflict, "the request id is in use or was used lately, and the earlier attempt may still run; ask for its outcome with the same signer, or use a new id")
+	if p == nil || p.Signer != signer {
+		return f
+	}
+	f.data = &failureData{State: string(p.State), ExecutionID: workflow.ExecutionID(w.ID, id)}
+	if p.State == auth.StateAnswered && len(p.Answer) > 0 {
+		f.data.Response = jsontext.Value(p.Answer)
+	}
+	return f
+}
+
+// triggerParams is what nodes get as params: members in sorted order.
+type triggerParams struct {
+	Input    jsontext.Value `json:"input"`
+	Key      workflow.Key   `json:"key"`
+	Workflow sentWorkflow   `json:"workflow"`
+}
+
+type sentWorkflow struct {
+	ID    string `json:"workflowID"`
+	Name  string `json:"workflowName,omitzero"`
+	Owner string `json:"workflowOwner,omitzero"`
+	Tag   string `json:"workflowTag,omitzero"`
+}
+
+// encode makes the one message that every node gets (protocol §5).
+func (svc *service) encode(r *jsonrpc.Request, p *workflow.TriggerParams, w *aggregation.Workflow, signer common.Address) (int, *websocket.PreparedMessage, error) {
+	input, err := jsonrpc.SortMembers(p.Input)
+	if err != nil {
+		return 0, nil, err
+	}
+	params, err := json.Marshal(&triggerParams{
+		Input:    input,
+		Key:      workflow.Key{KeyType: workflow.KeyTypeECDSAEVM, PublicKey: strings.ToLower(signer.Hex())},
+		Workflow: sentWorkflow{ID: w.ID, Name: p.Workflow.Name, Owner: p.Workflow.Owner, Tag: p.Workflow.Tag},
+	})
+	if err != nil {
+		return 0, nil, err
+	}
+	data := jsonrpc.AppendRequest(make([]byte, 0, len(params)+len(r.ID)+96), &jsonrpc.Request{ID: r.ID, Method: r.Method, Params: params})
+	m, err := websocket.NewPreparedMessage(websocket.BinaryMessage, data)
+	return len(data), m, err
+}
+
+func (svc *service) newFlight(c *call, w *aggregation.Workflow, signer common.Address, m *websocket.PreparedMessage, size int) *flight {
+	now := time.Now()
+	f := &flight{
+		service: svc, id: c.request.ID, workflow: w, signer: signer, prepared: m, size: size,
+		started: now, poke: make(chan struct{}, 1),
+	}
+	f.deadline = now.Add(svc.config.MaxTriggerRequestDuration)
+	if c.deadline.Before(f.deadline) {
+		f.deadline = c.deadline
+	}
+	var sizes []aggregation.ShardSize
+	for _, id := range w.Shards {
+		sh := svc.server.topology.shards[id]
+		if sh == nil {
+			continue
+		}
+		fs := flightShard{shard: sh, deliveries: make([]delivery, len(sh.nodes)), votes: make([]*answer, len(sh.nodes))}
+		for j := range fs.deliveries {
+			d := &fs.deliveries[j]
+			d.flight, d.shard, d.node = f, len(f.shards), j
+		}
+		f.shards = append(f.shards, fs)
+		sizes = append(sizes, aggregation.ShardSize{N: len(sh.nodes), Threshold: sh.threshold})
+	}
+	f.trigger = aggregation.NewTrigger(aggregation.TriggerConfig{
+		Shards: sizes, Start: now, Deadline: f.deadline,
+		Grace: svc.config.NoQuorumGrace, Unavailable: svc.config.DONUnavailable,
+	}, make([]int, len(sizes)))
+	return f
+}
+
+// fly dispatches a claimed request, waits for its end and closes its id with the
+// answer.
+func (svc *service) fly(ctx context.Context, f *flight) ([]byte, Reason, *failure) {
+	svc.flights.add(f)
+	f.dispatch()
+	d := f.wait(ctx, svc.server.killed)
+	svc.flights.remove(f)
+	defer f.release()
+
+	body, reason, failed := svc.conclude(f, d)
+	state := auth.StateFailed
+	if failed == nil {
+		state = auth.StateAnswered
+	}
+	until := time.Now().Add(svc.config.RequestIDPeriod())
+	if err := svc.claims.End(context.WithoutCancel(ctx), f.workflow.ID, f.id, state, body, until); err != nil {
+		svc.server.log.Error("request id not closed", zap.Error(err), zap.String("workflow", f.workflow.ID))
+	}
+	svc.server.metrics.quorum.Observe(time.Since(f.started).Seconds())
+	return body, reason, failed
+}
+
+// conclude turns the decision into the client's answer.
+func (svc *service) conclude(f *flight, d aggregation.Decision) ([]byte, Reason, *failure) {
+	switch d.Outcome {
+	case aggregation.AgreedResult, aggregation.AgreedError:
+		a := f.take(d.Vote)
+		if a == nil {
+			return nil, "", &failure{reason: ReasonInternal, message: "the agreed answer is gone", cause: errors.New("no bytes for an agreed vote")}
+		}
+		if a.failure != nil {
+			return jsonrpc.AppendNodeError(nil, f.id, a.method, a.failure), ReasonNodeError, nil
+		}
+		return jsonrpc.AppendResult(nil, f.id, a.method, a.payload), ReasonResult, nil
+	case aggregation.NoQuorum:
+		return nil, "", &failure{reason: ReasonNoQuorum, data: &failureData{Shards: f.states()},
+			message: "no quorum is possible: the nodes' answers differ; the request may have run, use a new id to try again"}
+	case aggregation.Timeout:
+		return nil, "", &failure{reason: ReasonTimeout, data: &failureData{Shards: f.states()},
+			message: "no quorum before the deadline; the request may still run, use a new id to try again"}
+	case aggregation.Unavailable:
+		return nil, "", &failure{reason: ReasonDONUnavailable, retryAfter: svc.config.DONUnavailable,
+			message: "no node of the workflow's DON is connected; try again with a new id and token"}
+	case outcomeKilled:
+		return nil, "", &failure{reason: ReasonDraining, retryAfter: time.Second,
+			message: "the gateway is shutting down; the request was dispatched and may have run, use a new id to try again"}
+	case outcomeAbandoned:
+		return nil, "", fail(ReasonAbandoned, "the client went away")
+	default:
+		return nil, "", fail(ReasonInternal, "unexpected outcome")
+	}
+}
