@@ -2,8 +2,11 @@ package aggregation
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"dongate/workflow"
 )
 
 func TestTriggerAllocations(t *testing.T) {
@@ -54,5 +57,100 @@ func BenchmarkTriggerDecide(b *testing.B) {
 	now := at(2)
 	for b.Loop() {
 		tr.Decide(now)
+	}
+}
+
+// fullMetadata knows 100 000 workflows, agreed on by two nodes.
+func fullMetadata(tb testing.TB) (*Metadata, []workflow.Metadata) {
+	const workflows = 100_000
+	m := NewMetadata(MetadataConfig{DONs: oneDON(1, 4, 1)})
+	reports := make([]workflow.Metadata, workflows)
+	for i := range reports {
+		reports[i] = meta(i, i, 1, 2)
+		m.Report(nodeName(0, 0), reports[i], start)
+		m.Report(nodeName(0, 1), reports[i], start)
+	}
+	require.Equal(tb, workflows, m.View().Len())
+	return m, reports
+}
+
+// TestMetadataReportIsCheap: among 100 000 workflows a report that changes the view, and the new view, cost far less than copying it would.
+func TestMetadataReportIsCheap(t *testing.T) {
+	m, reports := fullMetadata(t)
+	i := 0
+	rotate := func() {
+		m.Report(nodeName(0, i%2), meta(i/2%len(reports), i/2%len(reports), 3), start) // every second one is an agreement
+		m.View()
+		i++
+	}
+	began := time.Now()
+	const rounds = 1000
+	for range rounds {
+		rotate()
+	}
+	per := time.Since(began) / rounds
+	t.Logf("%v for a report and the view", per)
+	require.Less(t, per, 5*time.Millisecond)
+	require.Less(t, testing.AllocsPerRun(100, rotate), 60.0)
+}
+
+func BenchmarkMetadataRotation(b *testing.B) {
+	m, reports := fullMetadata(b)
+	for i := range reports {
+		reports[i] = meta(i, i, 3, 4)
+	}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		m.Report(nodeName(0, i%2), reports[i/2%len(reports)], start)
+		m.View()
+	}
+}
+
+func BenchmarkMetadataRepetition(b *testing.B) {
+	m, reports := fullMetadata(b)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		m.Report(nodeName(0, 0), reports[i%len(reports)], start)
+		m.View()
+	}
+}
+
+// BenchmarkMetadataOneName is the worst case of names: 100 000 ids share one, and the newest goes and comes.
+func BenchmarkMetadataOneName(b *testing.B) {
+	const workflows = 100_000
+	m := NewMetadata(MetadataConfig{DONs: oneDON(1, 4, 1)})
+	for i := range workflows {
+		m.Report(nodeName(0, 0), meta(i, 1, 1), start)
+		m.Report(nodeName(0, 1), meta(i, 1, 1), start)
+	}
+	one, other := meta(workflows-1, 1, 1), meta(workflows-1, 2, 1)
+	b.ReportAllocs()
+	for b.Loop() {
+		m.Report(nodeName(0, 0), other, start)
+		m.Report(nodeName(0, 0), one, start)
+		m.View()
+	}
+}
+
+func BenchmarkViewByID(b *testing.B) {
+	m, reports := fullMetadata(b)
+	v := m.View()
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		if v.ByID(reports[i%len(reports)].Selector.WorkflowID) == nil {
+			b.Fatal("not found")
+		}
+	}
+}
+
+func BenchmarkViewByReference(b *testing.B) {
+	m, reports := fullMetadata(b)
+	v := m.View()
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		s := &reports[i%len(reports)].Selector
+		if v.ByReference(s.WorkflowOwner, s.WorkflowName, s.WorkflowTag) == nil {
+			b.Fatal("not found")
+		}
 	}
 }
