@@ -1,9 +1,9 @@
 package auth
 
 import (
-	"bytes"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -49,7 +49,11 @@ func (methodETH) Sign(signed string, key any) ([]byte, error) {
 	if !ok {
 		return nil, jwt.ErrInvalidKeyType
 	}
-	return s.SignPersonal([]byte(signed))
+	sig, err := s.SignPersonal([]byte(signed))
+	if err == nil && len(sig) != SignatureBytes {
+		return nil, fmt.Errorf("the signer gave %d bytes, want %d", len(sig), SignatureBytes)
+	}
+	return sig, err
 }
 
 // tokenAlphabet reports whether s has the characters of a token alone. It comes before the base64 decoder, which passes over
@@ -110,7 +114,7 @@ func (c *claims) UnmarshalJSON(data []byte) error {
 		NotBefore jsontext.Value `json:"nbf"`
 	}
 	// A syntax error, two members of one name, or a wrong type; null leaves a zero value, which is refused or absent.
-	if bytes.TrimSpace(data)[0] != '{' || json.Unmarshal(data, &wire) != nil {
+	if json.Unmarshal(data, &wire) != nil {
 		return tokenError(TokenMalformed, "JWT payload is not a JSON object with strings digest, jti and iss")
 	}
 	c.digest, c.id, c.issuer = wire.Digest, wire.ID, wire.Issuer

@@ -14,8 +14,8 @@ import (
 )
 
 // Bounds of MemoryClaims where its options name none. A token is held for at most ten minutes and an id for the request's time and ten
-// minutes more, so these are enough for the default global rate of 1000 requests per second. A claim takes about 100
-// bytes, an id about 200, apart from its answer.
+// minutes more, so these are enough for the default global rate of 1000 requests per second. A token
+// and an id together take about 450 bytes, apart from the answer.
 const (
 	DefaultMaxClaims      = 1 << 20
 	DefaultMaxIDs         = 1 << 20

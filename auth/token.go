@@ -16,7 +16,7 @@ import (
 
 // Limits on a request JWT (protocol §3).
 const (
-	// MaxTokenBytes is the longest token that is looked at. The longest valid one needs about 700 bytes.
+	// MaxTokenBytes is the longest token that is looked at. Those of existing clients have about 400 bytes.
 	MaxTokenBytes = 4096
 	// MaxTokenTTL is the longest a token may live, from iat to exp.
 	MaxTokenTTL = 5 * time.Minute

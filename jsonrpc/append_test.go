@@ -18,6 +18,7 @@ func TestAppend(t *testing.T) {
 		{AppendResult([]byte("x"), "<é>", "", nil), `x{"jsonrpc":"2.0","id":"<é>","method":"","result":null}`},
 		{AppendError(nil, nil, &Error{Code: -32700, Message: "x"}), `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"x"}}`},
 		{AppendError(nil, &id, &Error{Code: 1, Message: `"`, Data: []byte(`{"a":1}`)}), `{"jsonrpc":"2.0","id":"a\"b\n","error":{"code":1,"message":"\"","data":{"a":1}}}`},
+		{AppendNodeError(nil, id, "m", &Error{Code: 1, Message: "x", Data: []byte("[]")}), `{"jsonrpc":"2.0","id":"a\"b\n","method":"m","error":{"code":1,"message":"x","data":[]}}`},
 		{AppendRequest(nil, &Request{ID: "a", Method: "m", Params: []byte("[1]")}), `{"jsonrpc":"2.0","id":"a","method":"m","params":[1]}`},
 		{AppendRequest(nil, &Request{ID: "a", Method: "m", Auth: "t"}), `{"jsonrpc":"2.0","id":"a","method":"m","params":null,"auth":"t"}`},
 	} {
