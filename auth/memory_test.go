@@ -97,6 +97,24 @@ func TestMemoryClaimsAnswers(t *testing.T) {
 	require.Equal(t, 100, answer(5))
 }
 
+// An id that is claimed anew within the second in which it expired leaves nothing of its answer behind.
+func TestMemoryClaimsReclaimDropsAnswer(t *testing.T) {
+	t.Parallel()
+	clock := claimstest.NewClock()
+	m := auth.NewMemoryClaims(auth.MemoryOptions{Now: clock.Now})
+	c := claimstest.Example(clock.Now())
+	_, _, err := m.Claim(context.Background(), c)
+	require.NoError(t, err)
+	require.NoError(t, m.End(context.Background(), c.WorkflowID, c.RequestID, auth.StateAnswered, []byte("12345"), clock.Now().Add(500*time.Millisecond)))
+	require.EqualValues(t, 5, m.AnswerBytes())
+	clock.Add(600 * time.Millisecond)
+	c.TokenID = "j2"
+	outcome, _, err := m.Claim(context.Background(), c)
+	require.NoError(t, err)
+	require.Equal(t, auth.Claimed, outcome)
+	require.Zero(t, m.AnswerBytes())
+}
+
 // A clock that is set back does not bring a token to life whose claim was forgotten.
 func TestMemoryClaimsClockSetBack(t *testing.T) {
 	t.Parallel()
