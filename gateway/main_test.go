@@ -1,9 +1,17 @@
 package gateway
 
 import (
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
-func goleakMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain also plays the processes that benchmarks measure from outside.
+func TestMain(m *testing.M) {
+	if role := os.Getenv(benchRole); role != "" {
+		runBenchProcess(role)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}

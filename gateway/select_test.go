@@ -12,8 +12,6 @@ import (
 	"dongate/workflow"
 )
 
-func TestMain(m *testing.M) { goleakMain(m) }
-
 // conformance: §2 a workflow is selected by id (0x optional, left-padded) or by owner, name and tag together
 func TestSelectWorkflow(t *testing.T) {
 	t.Parallel()
