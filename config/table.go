@@ -89,7 +89,7 @@ func userServerFields(u *UserServer) []field {
 	return append(listenerFields(&u.Listener, 5002, "/"),
 		reload(boolean("corsEnabled", &u.CORSEnabled, "Whether browsers of other origins may call.")),
 		reload(strs("corsAllowedOrigins", &u.CORSAllowedOrigins, "origins", nil, "Exact origins, and `https://*.example.com` for every true subdomain.", checkOrigin)),
-		integer("maxBatch", &u.MaxBatch, span{def: 20, min: 1, max: 10000}, "", "The most elements of one JSON-RPC batch."),
+		integer("maxBatch", &u.MaxBatch, span{def: 20, min: 1, max: 4096}, "", "The most elements of one JSON-RPC batch."),
 		integer("maxConcurrentRequests", &u.MaxConcurrentRequests, span{def: 4096, min: 1, max: maxCount}, "", "The most requests worked on at one time."),
 		integer("maxConnections", &u.MaxConnections, span{def: 16384, min: 1, max: maxCount}, "", "The most open client connections."),
 		reload(withDefault("off", rps("perAddressRPS", &u.PerAddress.RPS, rateSpan(0, true), "Requests per second of one client address."))),

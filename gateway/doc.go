@@ -28,7 +28,7 @@
 // Taken in this order, never across I/O, encoding or logging:
 //
 //	flight.mu → sendQueue.mu
-//	service.metaMu, flightRegistry.mu, node.mu, session.mu, nodeEndpoint.mu: alone
+//	service.metaMu, flightRegistry.mu, node.mu, nodeEndpoint.mu: alone
 //
 // A delivery's phase is one atomic word, because the flight's waiter and a
 // session's writer race for it. The metadata view is replaced as a whole behind

@@ -142,46 +142,49 @@ func (svc *service) counted(s *session, status aggregation.ReportStatus) {
 	}
 }
 
-// beginPull opens the pull that the node is about to be sent.
+// beginPull opens the pull that the node is about to be sent. One that an older
+// session of the node left open is forgotten: that session was not live throughout.
 func (svc *service) beginPull(s *session, id string, now time.Time) {
-	s.mu.Lock()
-	s.pull = id
-	s.mu.Unlock()
-	svc.withMetadata(func(m *aggregation.Metadata) { m.BeginPull(s.node.key, now) })
+	svc.withMetadata(func(m *aggregation.Metadata) {
+		if s.node.pulling != s && s.node.pulling != nil {
+			m.AbandonPull(s.node.key)
+		}
+		s.node.pulling, s.pull = s, id
+		m.BeginPull(s.node.key, now)
+	})
 }
 
-// endPull closes the open pull: what it did not name is withdrawn. A session
-// that has been replaced has no say any more.
+// endPull closes the session's open pull: what it did not name is withdrawn.
 func (svc *service) endPull(s *session, now time.Time) {
-	s.mu.Lock()
-	open := s.pull != ""
-	s.pull = ""
-	s.mu.Unlock()
-	if open && s.node.session.Load() == s {
-		svc.withMetadata(func(m *aggregation.Metadata) { m.EndPull(s.node.key, now) })
+	svc.withMetadata(func(m *aggregation.Metadata) {
+		if s.node.pulling == s {
+			s.node.pulling, s.pull = nil, ""
+			m.EndPull(s.node.key, now)
+		}
+	})
+}
+
+// abandonPull forgets the open pull of a session that ended.
+func (svc *service) abandonPull(s *session) {
+	svc.metaMu.Lock()
+	defer svc.metaMu.Unlock()
+	if s.node.pulling == s {
+		s.node.pulling, s.pull = nil, ""
+		svc.metadata.AbandonPull(s.node.key)
 	}
 }
 
-// abandonPull forgets the pull of a session that ended.
-func (svc *service) abandonPull(s *session) {
-	s.mu.Lock()
-	open := s.pull != ""
-	s.pull = ""
-	s.mu.Unlock()
-	if open && s.node.session.Load() == s {
-		svc.metaMu.Lock()
-		svc.metadata.AbandonPull(s.node.key)
-		svc.metaMu.Unlock()
-	}
+// pullOpen reports whether id is the session's open pull.
+func (svc *service) pullOpen(s *session, id string) bool {
+	svc.metaMu.Lock()
+	defer svc.metaMu.Unlock()
+	return s.node.pulling == s && s.pull == id
 }
 
 // pulled takes one message that answers a pull: an array of metadata objects.
 // Good elements count though others are bad.
 func (svc *service) pulled(s *session, r *jsonrpc.Response) {
-	s.mu.Lock()
-	current := s.pull != "" && s.pull == r.ID
-	s.mu.Unlock()
-	if !current {
+	if !svc.pullOpen(s, r.ID) {
 		svc.server.drop(s, dropLate)
 		return
 	}

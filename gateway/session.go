@@ -22,7 +22,8 @@ const closeGrace = time.Second
 //
 // One goroutine reads (it did the handshake before) and one writes: messages,
 // pings, pongs, metadata pulls and the close frame. Everything else talks to the
-// writer through queue and the atomic fields. mu guards the pull.
+// writer through queue and the atomic fields. pull is guarded by the service's
+// metaMu.
 type session struct {
 	server *Server
 	node   *node
@@ -37,7 +38,6 @@ type session struct {
 
 	malformed malformedWindow // of the reading goroutine
 
-	mu   sync.Mutex
 	pull string // id of the open metadata pull; "" when none is open
 }
 
@@ -299,7 +299,7 @@ func (srv *Server) connected(s *session) {
 	if old == nil {
 		n.shard.connected.Add(1)
 	} else {
-		old.stop(websocket.CloseServiceRestart, "replaced")
+		old.stop(websocket.CloseNormalClosure, "replaced")
 	}
 	srv.log.Info("node connected", zap.String("shard", n.shard.id), zap.String("node", n.name))
 	if n.shard.service != nil {

@@ -49,6 +49,7 @@ type node struct {
 	index   int // in shard.nodes
 
 	session atomic.Pointer[session] // the live session, or nil
+	pulling *session                // whose metadata pull is open; guarded by the service's metaMu
 
 	mu      sync.Mutex
 	pending int              // handshakes between the signature check and the live session
