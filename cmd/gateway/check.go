@@ -1,0 +1,247 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/spf13/cobra"
+
+	"dongate/aggregation"
+	"dongate/config"
+)
+
+// envConfig names the configuration file where --config does not.
+const envConfig = "DONGATE_CONFIG"
+
+func addConfigFlag(cmd *cobra.Command, file *string) {
+	cmd.Flags().StringVarP(file, "config", "c", "", "the configuration `file` (default: $"+envConfig+")")
+}
+
+// loaded is a configuration file as far as it could be used.
+type loaded struct {
+	file     string
+	config   *config.Config   // nil when the file could not be used
+	problems *config.Problems // nil when there are none
+}
+
+// loadConfig reads the configuration and the files it names. The error is about
+// the command line; what is wrong with the configuration is in problems.
+func loadConfig(w *world, cmd *cobra.Command, file string) (*loaded, error) {
+	if file == "" {
+		file = w.env(envConfig)
+	}
+	if file == "" {
+		return nil, usage(cmd, errors.New("which configuration? give --config FILE or set "+envConfig))
+	}
+	c, err := config.Load(file, w.environ)
+	l := &loaded{file: file, config: c}
+	switch {
+	case errors.As(err, &l.problems):
+	case err != nil:
+		return nil, err
+	default:
+		if list := c.CheckFiles(); len(list) > 0 {
+			l.problems = &config.Problems{File: file, List: list}
+		}
+	}
+	return l, nil
+}
+
+// complain lists warnings and problems on stderr. The error is nil when there are
+// no problems.
+func (l *loaded) complain(w *world) error {
+	if l.config != nil {
+		for _, p := range l.config.Warnings {
+			fmt.Fprintln(w.stderr, l.warning(p))
+		}
+	}
+	if l.problems == nil {
+		return nil
+	}
+	fmt.Fprintf(w.stderr, "%v\n%s: %s\n", l.problems, l.file, count(len(l.problems.List)+l.problems.More, "problem"))
+	return l.failure()
+}
+
+// failure is the error of a configuration whose problems have been shown.
+func (l *loaded) failure() error {
+	if l.problems == nil {
+		return nil
+	}
+	return &exitError{code: exitConfig, err: l.problems, told: true}
+}
+
+// warning is "file:line:column: warning: path: text".
+func (l *loaded) warning(p config.Problem) string {
+	place := l.file
+	if p.Line > 0 {
+		place += fmt.Sprintf(":%d:%d", p.Line, p.Column)
+	}
+	p.Line, p.Column = 0, 0
+	return fmt.Sprintf("%s: warning: %s", place, p)
+}
+
+func newCheck(w *world) *cobra.Command {
+	var (
+		file          string
+		print, asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use:   "check --config FILE [--print] [--json]",
+		Short: "Check a configuration file and list every problem",
+		Long: `Check a configuration file, the environment variables that override it, and
+the certificates it names. Nothing is started and no socket is opened.
+
+Every problem is listed, not only the first, as file:line:column: path: text.
+Problems and warnings go to standard error. Exit code 0: the gateway would
+start with it; 3: it would not.
+
+--print shows the configuration in effect, with every default filled in and both
+forms of the file brought into the newer one. It can be read back, save for
+secrets, which are shown as "[secret]".`,
+		Example: `  gateway check --config gateway.json
+  gateway check --config gateway.json --print > effective.json
+  gateway check --config gateway.json --json | jq '.problems[].path'
+  DONGATE_USERSERVERCONFIG_PORT=8443 gateway check --config gateway.json`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			l, err := loadConfig(w, cmd, file)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return l.printJSON(w, print)
+			}
+			if err := l.complain(w); err != nil {
+				return err
+			}
+			if print {
+				_, err = fmt.Fprintf(w.stdout, "%s\n", strings.TrimRight(string(l.config.Print()), "\n"))
+				return err
+			}
+			return l.printSummary(w)
+		},
+	}
+	addConfigFlag(cmd, &file)
+	cmd.Flags().BoolVar(&print, "print", false, "print the configuration in effect")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object: ok, problems, warnings, summary and, with --print, config")
+	return cmd
+}
+
+// checkReport is what `check --json` prints.
+type checkReport struct {
+	OK       bool            `json:"ok"`
+	File     string          `json:"file"`
+	Problems []problemReport `json:"problems"`
+	More     int             `json:"more,omitzero"` // problems found and not listed
+	Warnings []problemReport `json:"warnings"`
+	Summary  *summary        `json:"summary,omitzero"`
+	Config   jsontext.Value  `json:"config,omitzero"`
+}
+
+type problemReport struct {
+	Path   string `json:"path"`
+	Line   int    `json:"line,omitzero"`
+	Column int    `json:"column,omitzero"`
+	Text   string `json:"text"`
+}
+
+func problemReports(list []config.Problem) []problemReport {
+	out := make([]problemReport, len(list))
+	for i, p := range list {
+		out[i] = problemReport(p)
+	}
+	return out
+}
+
+func (l *loaded) printJSON(w *world, print bool) error {
+	r := checkReport{OK: l.problems == nil, File: l.file, Problems: []problemReport{}, Warnings: []problemReport{}}
+	if l.problems != nil {
+		r.Problems, r.More = problemReports(l.problems.List), l.problems.More
+	}
+	if l.config != nil {
+		s := summarise(l.config)
+		r.Warnings, r.Summary = problemReports(l.config.Warnings), &s
+		if print {
+			r.Config = l.config.Print()
+		}
+	}
+	if err := w.printJSON(r); err != nil {
+		return err
+	}
+	return l.failure()
+}
+
+// summary says in a few lines what a configuration serves.
+type summary struct {
+	GatewayID string          `json:"gatewayId"`
+	DONs      []donSummary    `json:"dons"`
+	Services  []string        `json:"services"`
+	Listeners listenerSummary `json:"listeners"`
+}
+
+type donSummary struct {
+	Name   string         `json:"name"`
+	F      int            `json:"f"`
+	Shards []shardSummary `json:"shards"`
+}
+
+type shardSummary struct {
+	ID     string `json:"id"`
+	Nodes  int    `json:"nodes"`
+	Quorum int    `json:"quorum"` // equal answers that decide
+}
+
+type listenerSummary struct {
+	User  string `json:"user"`
+	Node  string `json:"node"`
+	Admin string `json:"admin"` // "" when it is off
+}
+
+func summarise(c *config.Config) summary {
+	s := summary{GatewayID: c.ConnectionManager.AuthGatewayID, Listeners: listenerSummary{
+		User: listenerURL("http", &c.UserServer.Listener), Node: listenerURL("ws", &c.NodeServer.Listener),
+	}}
+	if c.Admin.Enabled() {
+		s.Listeners.Admin = listenerURL("http", &config.Listener{Host: c.Admin.Host, Port: c.Admin.Port, Path: "/"})
+	}
+	for _, service := range c.Services {
+		s.Services = append(s.Services, service.Name)
+	}
+	for _, d := range c.DONs {
+		don := donSummary{Name: d.Name, F: d.F}
+		for _, sh := range d.Shards {
+			don.Shards = append(don.Shards, shardSummary{ID: sh.ID, Nodes: len(sh.Nodes), Quorum: aggregation.Threshold(len(sh.Nodes), d.F)})
+		}
+		s.DONs = append(s.DONs, don)
+	}
+	return s
+}
+
+func listenerURL(scheme string, l *config.Listener) string {
+	if l.TLSEnabled {
+		scheme += "s"
+	}
+	return fmt.Sprintf("%s://%s%s", scheme, net.JoinHostPort(l.Host, strconv.Itoa(l.Port)), l.Path)
+}
+
+func (l *loaded) printSummary(w *world) error {
+	s := summarise(l.config)
+	t := newTable(w.stdout)
+	t.row(l.file + ": ok")
+	t.row("  gateway", s.GatewayID)
+	for _, d := range s.DONs {
+		for _, sh := range d.Shards {
+			t.row("  shard", sh.ID, fmt.Sprintf("%s, f = %d, quorum %d", count(sh.Nodes, "node"), d.F, sh.Quorum))
+		}
+	}
+	t.row("  clients", s.Listeners.User)
+	t.row("  nodes", s.Listeners.Node)
+	if s.Listeners.Admin == "" {
+		s.Listeners.Admin = "off"
+	}
+	t.row("  admin", s.Listeners.Admin)
+	return t.flush()
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+
+	"dongate/gateway"
+)
+
+func newServe(w *world) *cobra.Command {
+	var (
+		file  string
+		ready bool
+	)
+	cmd := &cobra.Command{
+		Use:   "serve --config FILE [--ready-without-nodes]",
+		Short: "Run the gateway",
+		Long: `Run the gateway until it is told to stop.
+
+The log goes to standard error, as the configuration's log section says. Once all
+listeners are open it has one entry with msg "listening" and the addresses in
+use (user, node, admin), so that port 0 can be used.
+
+Signals:
+  SIGTERM, SIGINT  drain: new requests are refused with 503, open ones are
+                   finished for at most shutdownTimeoutMs, nodes are told, exit 0
+  a second one     end at once, exit 130
+  SIGHUP           noted in the log; the configuration is not reloaded yet
+
+A configuration with problems is refused as a whole: they are listed as
+'gateway check' does, and the exit code is 3. A listener that cannot be opened is
+exit code 5.`,
+		Example: `  gateway serve --config gateway.json
+  DONGATE_LOG_LEVEL=debug gateway serve --config gateway.json
+  DONGATE_CONFIG=/etc/dongate/gateway.json gateway serve`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			l, err := loadConfig(w, cmd, file)
+			if err != nil {
+				return err
+			}
+			if l.problems != nil {
+				return l.complain(w)
+			}
+			return serve(cmd.Context(), w, l, ready)
+		},
+	}
+	addConfigFlag(cmd, &file)
+	cmd.Flags().BoolVar(&ready, "ready-without-nodes", false, "let /readyz answer 200 before a quorum of nodes is connected")
+	return cmd
+}
+
+// serve runs the gateway until ctx ends, then drains it.
+func serve(ctx context.Context, w *world, l *loaded, ready bool) error {
+	log, err := newLogger(l.config.Log, w.stderr)
+	if err != nil {
+		return err
+	}
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP) // before the listeners open, so that it never kills
+	defer signal.Stop(hangup)
+
+	v := readVersion()
+	log.Info("starting", zap.String("version", v.Version), zap.String("commit", v.Commit), zap.String("crypto", v.Crypto),
+		zap.String("config", l.file), zap.String("gatewayId", l.config.ConnectionManager.AuthGatewayID))
+	srv, err := gateway.New(gateway.Options{Config: l.config, Log: log, ReadyWithoutNodes: ready})
+	if err != nil {
+		return err
+	}
+	if err := srv.Start(); err != nil {
+		return fail(exitStart, "cannot start: %w", err).
+			withHint("Set another host or port in %s, or end the process that holds it.", l.file)
+	}
+	for {
+		select {
+		case <-hangup:
+			log.Warn("SIGHUP: reloading the configuration is not available yet, restart to apply changes")
+			continue
+		case <-ctx.Done():
+		}
+		break
+	}
+	log.Info(fmt.Sprint(context.Cause(ctx)))
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.config.ShutdownTimeout)
+	defer cancel()
+	if err := srv.Shutdown(drain); err != nil {
+		// Every open request has been answered or given up by now; a client that
+		// does not read its answer is no reason for a failure.
+		log.Warn("some connections were cut off", zap.Error(err))
+	}
+	return nil
+}
