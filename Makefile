@@ -4,7 +4,8 @@ SHELL := /bin/bash
 .PHONY: build demo test check lint race fuzz bench docs clean
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-LDFLAGS := -X main.version=$(VERSION)
+COMMIT  ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null)
+LDFLAGS := -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 FUZZTIME ?= 3s
 
 # The first build compiles go-ethereum's C part, which takes a minute or two on a
@@ -49,7 +50,7 @@ bench:
 
 # Documents that come from the code; `make test` fails when they differ.
 docs:
-	go test ./... -run 'Document|Golden' -update-docs
+	go test ./config ./gateway ./cmd/gateway ./internal/conformance -run Document -update-docs
 
 clean:
 	rm -rf bin
