@@ -33,6 +33,7 @@ type clientEndpoint struct {
 
 func newClientEndpoint(s *Server) *clientEndpoint {
 	e := &clientEndpoint{server: s, idle: make(chan struct{}, 1), address: newAddressLimiter(&s.config.UserServer)}
+	e.reading.limit = s.config.UserServer.MaxRequestBytes // of a gateway that serves nothing
 	for _, svc := range s.services {
 		e.reading.limit = max(e.reading.limit, svc.config.MaxOpenBytes)
 	}

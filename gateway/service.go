@@ -127,11 +127,7 @@ func (svc *service) push(s *session, r *jsonrpc.Response) {
 		svc.server.malformed(s, err.Error())
 		return
 	}
-	svc.metaMu.Lock()
-	status := svc.metadata.Report(s.node.key, w, time.Now())
-	svc.publishLocked()
-	svc.metaMu.Unlock()
-	svc.counted(s, status)
+	svc.withMetadata(func(m *aggregation.Metadata) { svc.counted(s, m.Report(s.node.key, w, time.Now())) })
 }
 
 func (svc *service) counted(s *session, status aggregation.ReportStatus) {

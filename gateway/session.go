@@ -207,10 +207,19 @@ func writeEnd(err error) string {
 	return "write_error"
 }
 
-// writeQueued writes pongs and messages until the queue is empty.
+// writeBurst is how many messages are written before the heartbeat and the pull
+// get a look in.
+const writeBurst = 64
+
+// writeQueued writes pongs and messages until the queue is empty, or has signalled
+// that it is not after a burst.
 func (s *session) writeQueued() error {
 	timeout := s.server.config.NodeServer.WriteTimeout
-	for s.closing.Load() == nil {
+	for n := 0; s.closing.Load() == nil; n++ {
+		if n == writeBurst {
+			s.queue.signal()
+			return nil
+		}
 		if p := s.pong.Swap(nil); p != nil {
 			if err := s.conn.WriteControl(websocket.PongMessage, []byte(*p), time.Now().Add(timeout)); err != nil {
 				return err
