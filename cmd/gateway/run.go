@@ -45,7 +45,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if s := (stopSignal{}); errors.As(err, &s) {
 		return err
 	}
-	if strings.HasPrefix(err.Error(), "unknown command") { // cobra has no type for it
+	if strings.HasPrefix(err.Error(), "unknown command ") { // cobra has no type for it
 		return usage(cmd, err)
 	}
 	return err
@@ -72,7 +72,7 @@ Try it with no set-up at all:  gateway demo
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage(cmd, err)
 	})
-	root.AddCommand(newServe(w), newCheck(w), newVersion(w))
+	root.AddCommand(newServe(w), newCheck(w), newToken(w), newVersion(w))
 	for _, cmd := range root.Commands() {
 		cmd.Args = noArguments
 		cmd.Flags().SortFlags = false
@@ -109,6 +109,3 @@ func noArguments(cmd *cobra.Command, args []string) error {
 	}
 	return usage(cmd, fmt.Errorf("unexpected argument %.100q", args[0]))
 }
-
-// envPrivateKey holds a private key in hex, for commands that sign.
-const envPrivateKey = "DONGATE_PRIVATE_KEY"
