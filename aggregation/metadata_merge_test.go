@@ -44,7 +44,7 @@ func (w *world) withdrawAll(shard string, nodes ...int) {
 	}
 }
 
-// conformance: §6 shards of a DON that agree on id and reference are all assigned
+// conformance: 6.merge.assigned
 func TestMetadataAssignedShards(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -60,7 +60,7 @@ func TestMetadataAssignedShards(t *testing.T) {
 	require.Equal(t, []string{"a_1"}, w.shardsOf(1))
 }
 
-// conformance: §6 within a DON the newest agreed digest's keys count, so a key rotates in either order of shards
+// conformance: 6.merge.newest
 func TestMetadataKeyRotationInEitherOrder(t *testing.T) {
 	t.Parallel()
 	for _, order := range [][]string{{"a", "a_1"}, {"a_1", "a"}} {
@@ -82,7 +82,7 @@ func TestMetadataKeyRotationInEitherOrder(t *testing.T) {
 	}
 }
 
-// conformance: §6 repeating a report renews its expiry, never its recency
+// conformance: 6.recency
 func TestMetadataRepetitionDoesNotRenewRecency(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -125,7 +125,8 @@ func TestMetadataRotateBack(t *testing.T) {
 	}
 }
 
-// conformance: §6 f+1 colluding nodes of one DON never take over another's workflow; their claims are dropped and counted
+// conformance: 6.merge.conflict
+// conformance: 6.merge.owner
 func TestMetadataForeignClaimsAreDropped(t *testing.T) {
 	t.Parallel()
 	for name, claim := range map[string]workflow.Metadata{
@@ -225,7 +226,7 @@ func TestMetadataHandOverInOrder(t *testing.T) {
 	}
 }
 
-// conformance: §6 one reference under several ids of one DON: by name the newest wins, by id both work
+// conformance: 6.merge.reference
 func TestMetadataOneReferenceTwoIDs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -249,7 +250,7 @@ func TestMetadataOneReferenceTwoIDs(t *testing.T) {
 	require.Equal(t, -1, w.named(1))
 }
 
-// conformance: §6 the view is replaced as a whole: a reader never sees half of a change, and what it holds never changes
+// conformance: 6.view.whole
 func TestMetadataViewIsImmutable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -316,7 +317,7 @@ func TestMetadataViewConcurrentReaders(t *testing.T) {
 	wg.Wait()
 }
 
-// conformance: §6 the merge is deterministic in the order of agreement, whatever the maps' order
+// conformance: 6.merge.deterministic
 func TestMetadataIsDeterministic(t *testing.T) {
 	t.Parallel()
 	play := func() (out []string) {

@@ -60,7 +60,7 @@ func (w *world) keysOf(id int) []int {
 	return keys
 }
 
-// conformance: §6 f+1 distinct nodes of one shard with the same digest make a workflow known, at once
+// conformance: 6.agreement
 func TestMetadataAgreement(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -82,7 +82,7 @@ func TestMetadataAgreement(t *testing.T) {
 	require.Equal(t, UnknownNode, w.Report("a.4", meta(1, 1, 1), at(0)))
 }
 
-// conformance: §6 a node's newer report of a workflow replaces its older one
+// conformance: 6.report.replaced
 func TestMetadataReplacement(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -94,7 +94,7 @@ func TestMetadataReplacement(t *testing.T) {
 	require.Equal(t, 2, w.Stats().Observations)
 }
 
-// conformance: §6 what a disconnected node said expires after cleanUpPeriodMs
+// conformance: 6.expiry
 func TestMetadataExpiry(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -119,7 +119,8 @@ func TestMetadataExpiry(t *testing.T) {
 	require.Equal(t, []int{1}, forever.keysOf(1))
 }
 
-// conformance: §6 a pull may be answered by any number of messages and what it does not name is withdrawn
+// conformance: 6.pull.messages
+// conformance: 6.pull.withdrawn
 func TestMetadataPullInSeveralMessages(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -148,7 +149,7 @@ func TestMetadataPullInSeveralMessages(t *testing.T) {
 	require.Equal(t, all-1, w.View().Len(), "a pull ends once")
 }
 
-// conformance: §6 a session that is live and silent throughout a pull has reported an empty list
+// conformance: 6.pull.silent
 func TestMetadataSilentSession(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -178,7 +179,7 @@ func TestMetadataAbandonedPullWithdrawsNothing(t *testing.T) {
 	}
 }
 
-// conformance: §6 what a push named since the pull began is not withdrawn
+// conformance: 6.pull.withdrawn
 func TestMetadataPushDuringPull(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -195,7 +196,7 @@ func TestMetadataPushDuringPull(t *testing.T) {
 	require.Equal(t, []int{1}, w.keysOf(3))
 }
 
-// conformance: §6 a superseded digest never returns while the shard's current digest has f+1
+// conformance: 6.superseded
 func TestMetadataSupersededDoesNotReturn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -242,7 +243,7 @@ func TestMetadataSupersededMemory(t *testing.T) {
 	require.Equal(t, []int{1}, w.keysOf(1), "forgotten with the last report of the workflow")
 }
 
-// conformance: §6 a node holds at most maxWorkflowsPerNode, past that refused and counted
+// conformance: 6.cap.node
 func TestMetadataPerNodeCap(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *MetadataConfig) { c.MaxPerNode = 2 })
@@ -261,7 +262,7 @@ func TestMetadataPerNodeCap(t *testing.T) {
 	require.Equal(t, []int{1}, w.keysOf(3), "room that became free is used")
 }
 
-// conformance: §6 all reports together take at most maxMetadataBytes, past that refused and counted
+// conformance: 6.cap.bytes
 func TestMetadataByteCap(t *testing.T) {
 	t.Parallel()
 	const limit = 100_000

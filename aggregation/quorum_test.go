@@ -15,7 +15,7 @@ func failure(b byte) Vote { return Vote{Kind: Failure, Digest: Digest{b}} }
 // alphabet is enough votes for three groups, two results and an error with the digest of one of them.
 var alphabet = []Vote{result(1), result(2), failure(1)}
 
-// conformance: §5 the threshold of a shard is (N+f)/2 + 1 by integer division, which is 2f+1 when N = 3f+1
+// conformance: 5.threshold
 func TestThreshold(t *testing.T) {
 	t.Parallel()
 	for f := range 40 {
@@ -28,7 +28,8 @@ func TestThreshold(t *testing.T) {
 	}
 }
 
-// conformance: §5 a node has one vote; a different later answer moves it
+// conformance: 5.vote.one
+// conformance: 5.vote.moves
 func TestQuorumOneVotePerNode(t *testing.T) {
 	t.Parallel()
 	q := NewQuorum(4, 3)
@@ -56,7 +57,7 @@ func TestQuorumOneVotePerNode(t *testing.T) {
 	require.Equal(t, result(1), agreed)
 }
 
-// conformance: §4 over 8 votes per node and request are superfluous and dropped
+// conformance: 4.dropped.superfluous
 func TestQuorumSuperfluousVotes(t *testing.T) {
 	t.Parallel()
 	q := NewQuorum(4, 3)
@@ -73,7 +74,7 @@ func TestQuorumSuperfluousVotes(t *testing.T) {
 	require.Equal(t, []int{2}, q.Groups())
 }
 
-// conformance: §5 a removed node's votes stop counting while members and threshold stay those at dispatch
+// conformance: 5.members.dispatch
 func TestQuorumRemove(t *testing.T) {
 	t.Parallel()
 	q := NewQuorum(4, 3)
@@ -165,7 +166,7 @@ func TestQuorumAgainstTwin(t *testing.T) {
 // TestQuorumBruteForce goes through every N <= 10, every f and every way to split the nodes between silence and the votes of the alphabet. By symmetry the
 // nodes' order does not matter for the state, which TestQuorumEveryOrder shows for small N.
 //
-// conformance: §5 no quorum is possible when no group could win even if all silent nodes joined the largest
+// conformance: 5.no-quorum.when
 func TestQuorumBruteForce(t *testing.T) {
 	t.Parallel()
 	for n := 1; n <= 10; n++ {

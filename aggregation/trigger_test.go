@@ -39,7 +39,7 @@ func voteAll(t *Trigger, shard int, v Vote, ms int, nodes ...int) {
 
 func undecided(wakeMs int) Decision { return Decision{Shard: -1, Wake: at(wakeMs)} }
 
-// conformance: §5 the first shard whose threshold agrees on a result answers, once
+// conformance: 5.result.first
 func TestTriggerFirstResultWins(t *testing.T) {
 	t.Parallel()
 	tr := newTestTrigger(2)
@@ -53,7 +53,7 @@ func TestTriggerFirstResultWins(t *testing.T) {
 	require.Equal(t, want, tr.Decide(at(100_000)), "once decided it stays decided")
 }
 
-// conformance: §5 each shard has its own aggregator: no vote counts in another shard
+// conformance: 5.shard.aggregator
 func TestTriggerVotesNeverCrossShards(t *testing.T) {
 	t.Parallel()
 	tr := newTestTrigger(3)
@@ -70,7 +70,7 @@ func TestTriggerVotesNeverCrossShards(t *testing.T) {
 	require.Zero(t, tr.ConnectedCount(-1))
 }
 
-// conformance: §5 agreement on an error is held while another assigned shard can still agree on a result, at most noQuorumGraceMs
+// conformance: 5.error.held
 func TestTriggerHeldError(t *testing.T) {
 	t.Parallel()
 	errorFrom0 := Decision{Outcome: AgreedError, Shard: 0, Vote: failure(1)}
@@ -131,7 +131,7 @@ func TestTriggerHeldError(t *testing.T) {
 	})
 }
 
-// conformance: §5 a held error waits no longer than the other shard has a quorum connected
+// conformance: 5.error.connected
 func TestTriggerHeldErrorNeedsOthersConnected(t *testing.T) {
 	t.Parallel()
 	tr := newTestTrigger(2)
@@ -146,7 +146,7 @@ func TestTriggerHeldErrorNeedsOthersConnected(t *testing.T) {
 	require.Equal(t, AgreedError, tr.Decide(at(100)).Outcome, "a shard nobody of which is connected is not waited for")
 }
 
-// conformance: §5 at the deadline a held error is the answer
+// conformance: 5.error.deadline
 func TestTriggerDeadline(t *testing.T) {
 	t.Parallel()
 	tr := newTestTrigger(2)
@@ -164,7 +164,8 @@ func TestTriggerDeadline(t *testing.T) {
 	require.Equal(t, Decision{Shard: -1}, tr.Decide(at(1_000_000)), "no deadline: nothing to wake up for")
 }
 
-// conformance: §5 no quorum is answered the grace after no group could win in any assigned shard, unless votes change meanwhile
+// conformance: 5.no-quorum.when
+// conformance: 5.no-quorum.grace
 func TestTriggerNoQuorum(t *testing.T) {
 	t.Parallel()
 	noQuorum := Decision{Outcome: NoQuorum, Shard: -1}
@@ -216,7 +217,7 @@ func TestTriggerNoQuorum(t *testing.T) {
 	})
 }
 
-// conformance: §2 no node of any assigned shard connected for 2 s, from the later of dispatch and the last disconnect, is don_unavailable
+// conformance: 2.error.don-unavailable
 func TestTriggerUnavailable(t *testing.T) {
 	t.Parallel()
 	unavailable := Decision{Outcome: Unavailable, Shard: -1}
@@ -237,7 +238,7 @@ func TestTriggerUnavailable(t *testing.T) {
 	require.Equal(t, unavailable, tr.Decide(at(8000)))
 }
 
-// conformance: §5 a reload does not change an open request save that a removed node's votes stop counting
+// conformance: 5.members.dispatch
 func TestTriggerRemoveTakesVotesOutOfHeldError(t *testing.T) {
 	t.Parallel()
 	tr := newTestTrigger(2)

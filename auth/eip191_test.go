@@ -25,7 +25,8 @@ func sig(r, s *big.Int, v byte) []byte {
 	return append(append(math.PaddedBigBytes(r, 32), math.PaddedBigBytes(s, 32)...), v)
 }
 
-// conformance: §3 v is 0, 1, 27 or 28, and both forms of s are accepted
+// conformance: 3.signature.form
+// conformance: 3.signature.high-s
 func TestRecoverPersonalForms(t *testing.T) {
 	t.Parallel()
 	order := crypto.S256().Params().N
@@ -61,7 +62,7 @@ func TestRecoverPersonalForms(t *testing.T) {
 
 // The cases that signature libraries are known to get wrong.
 //
-// conformance: §3 a signature that no key can have made is refused
+// conformance: 3.signature.form
 func TestRecoverPersonalRefuses(t *testing.T) {
 	t.Parallel()
 	curve := crypto.S256().Params()

@@ -22,7 +22,7 @@ func headerBytes(tb testing.TB, donID, gatewayID string) []byte {
 
 func encode(b []byte) string { return base64.StdEncoding.EncodeToString(b) }
 
-// conformance: §4 each id may fill its field to the last byte, is not empty, and is followed by zeros alone to the field's end
+// conformance: 4.header.padding
 func TestParseAuthHeaderFields(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -56,7 +56,8 @@ func TestParseAuthHeaderFields(t *testing.T) {
 	}
 }
 
-// conformance: §4 a header over 512 characters or not base64 is told apart from one of wrong bytes
+// conformance: 4.header.encoding
+// conformance: 4.header.bytes
 func TestParseAuthHeaderEncoding(t *testing.T) {
 	t.Parallel()
 	good := headerBytes(t, "d", "g")
@@ -111,7 +112,7 @@ func TestAuthHeaderIsSigned(t *testing.T) {
 	}
 }
 
-// conformance: §4 ids too long for their field are an error, never truncated
+// conformance: 4.header.ids
 func TestNewAuthHeaderRefuses(t *testing.T) {
 	t.Parallel()
 	s := NewKeySigner(testKey(t, 1))
@@ -134,7 +135,7 @@ func TestNewAuthHeaderRefuses(t *testing.T) {
 	require.EqualValues(t, 1<<32-1, h.Timestamp)
 }
 
-// conformance: §4 the challenge is the node's timestamp, the gateway's id and 10 to 1024 random bytes
+// conformance: 4.handshake.challenge
 func TestChallenge(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{10, 32, 1024} {

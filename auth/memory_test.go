@@ -14,7 +14,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// conformance: §3 of any number of concurrent uses of one token exactly one is dispatched
+// conformance: 3.replay.once
+// conformance: 2.order.claim
+// conformance: 2.order.jti-first
 func TestMemoryClaims(t *testing.T) {
 	t.Parallel()
 	claimstest.Run(t, func(_ *testing.T, now func() time.Time) auth.Claims {
@@ -30,7 +32,7 @@ func claimN(m *auth.MemoryClaims, now time.Time, n int, life time.Duration) (aut
 	})
 }
 
-// conformance: §3 claims in memory are held only while the token could still be valid
+// conformance: 3.replay.memory
 func TestMemoryClaimsAreBounded(t *testing.T) {
 	t.Parallel()
 	for _, o := range []auth.MemoryOptions{{MaxClaims: 3}, {MaxIDs: 3}} {

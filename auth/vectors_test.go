@@ -42,7 +42,9 @@ type tokenVector struct {
 	JTI, Digest                               string
 }
 
-// conformance: §3 a token of an existing client verifies: digest, times, jti, issuer and recovered signer
+// conformance: 3.vectors
+// conformance: 3.signature.message
+// conformance: 3.signer.recovered
 func TestTokenVectors(t *testing.T) {
 	t.Parallel()
 	for _, v := range loadVectors[tokenVector](t, "request_jwt.json") {
@@ -73,7 +75,7 @@ func TestTokenVectors(t *testing.T) {
 	}
 }
 
-// conformance: §4 header, challenge and challenge response have their worked bytes, ids filled to the last byte included
+// conformance: 4.handshake.vectors
 func TestHandshakeVectors(t *testing.T) {
 	t.Parallel()
 	type vector struct {

@@ -16,7 +16,7 @@ func one(t *testing.T, d document) Problem {
 	return list[0]
 }
 
-// conformance: §2 a client write timeout below the request timeout + 5 s is raised with a warning
+// conformance: 2.timeout.complete
 func TestUserWriteTimeoutIsRaised(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -44,7 +44,7 @@ func TestUserWriteTimeoutIsRaised(t *testing.T) {
 	}
 }
 
-// conformance: §4 ids too long for their field are a configuration error, never truncated
+// conformance: 4.header.ids
 func TestIdsFitTheirFields(t *testing.T) {
 	t.Parallel()
 	with := func(name string, shards int) document {
@@ -76,7 +76,7 @@ func someNodes(first, n int) []any {
 	return list
 }
 
-// conformance: §4 shard 0 of DON x has the id x, shard n > 0 has x_n
+// conformance: 4.shard.ids
 func TestShardIds(t *testing.T) {
 	t.Parallel()
 	c := parse(t, read(t, "full.json"))
@@ -85,7 +85,7 @@ func TestShardIds(t *testing.T) {
 	require.Equal(t, "beta", c.DONs[1].Shards[0].ID)
 }
 
-// conformance: §4 a node belongs to exactly one shard of the whole configuration
+// conformance: 4.shard.one
 func TestNodeInTwoShardsIsRefused(t *testing.T) {
 	t.Parallel()
 	d := read(t, "minimal.json").set("shardedDONs[].shards", []any{
@@ -94,7 +94,7 @@ func TestNodeInTwoShardsIsRefused(t *testing.T) {
 	require.Equal(t, "shardedDONs[0].shards[1].nodes[0].address", one(t, d).Path)
 }
 
-// conformance: §6 a clean-up period under twice the pull interval is a configuration error
+// conformance: 6.expiry.config
 func TestCleanUpPeriodCoversTwoPulls(t *testing.T) {
 	t.Parallel()
 	with := func(clean, pull int) document {
@@ -107,7 +107,7 @@ func TestCleanUpPeriodCoversTwoPulls(t *testing.T) {
 	parse(t, with(2000, 1000))
 }
 
-// conformance: §5 a request id stays reserved at least as long as a token can live
+// conformance: 5.id.reserved
 func TestRequestIDPeriodCoversATokensLife(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -127,7 +127,7 @@ func TestRequestIDPeriodCoversATokensLife(t *testing.T) {
 	}
 }
 
-// conformance: §3 the replay period is never less than a token can live plus the tolerance
+// conformance: 3.replay.period
 func TestReplayPeriodCoversATokensLife(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -33,7 +33,7 @@ func TestClientAddress(t *testing.T) {
 	}
 }
 
-// conformance: §2 CORS: exact origins and true subdomains only; neither the bare domain nor a look-alike
+// conformance: 2.cors.origins
 func TestOriginAllowed(t *testing.T) {
 	t.Parallel()
 	allowed := []string{"https://app.example.org", "https://*.example.com"}

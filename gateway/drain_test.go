@@ -14,7 +14,7 @@ import (
 	"dongate/jsonrpc"
 )
 
-// conformance: §2 while shutting down new requests are refused with 503 draining and open ones finish
+// conformance: 2.error.draining
 func TestDrainFinishesOpenRequests(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestDrainFinishesOpenRequests(t *testing.T) {
 	})
 }
 
-// conformance: §8 at the shutdown deadline each open request is answered draining, saying it may have run
+// conformance: 2.error.draining
 func TestDrainDeadline(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T) {

@@ -30,8 +30,19 @@ type errorRow struct {
 	text   string // prefix of the message
 }
 
-// conformance: §2 every refusal has its code, HTTP status and data.reason; every answer is a JSON-RPC body
-// conformance: §2 `id` is null where it could not be read
+// conformance: 2.error.parse
+// conformance: 2.error.too-large
+// conformance: 2.error.envelope
+// conformance: 2.error.params
+// conformance: 2.error.method
+// conformance: 2.error.http
+// conformance: 2.error.workflow
+// conformance: 2.error.unauthorized
+// conformance: 2.error.texts
+// conformance: 2.answer.json
+// conformance: 1.content-encoding
+// conformance: 1.limit.body
+// conformance: 2.error.id
 func TestErrorTable(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigSpec{user: map[string]any{"maxRequestBytes": 4096}})
@@ -159,8 +170,9 @@ func checkRow(t *testing.T, r *rig, row errorRow) {
 	}
 }
 
-// conformance: §2 a replay is told verbatim "Auth failure: JWT token has already been used"
-// conformance: §3 the auth member wins over the header token
+// conformance: 2.error.replayed
+// conformance: 2.order.jti-first
+// conformance: 2.token.member-wins
 func TestReplayAndAuthMember(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigSpec{})
@@ -181,8 +193,9 @@ func TestReplayAndAuthMember(t *testing.T) {
 	r.eventually(func() bool { return nodes[0].seen() == 2 }, "both dispatched")
 }
 
-// conformance: §1 a batch answers 200 with an array in order; each element is a request of its own
-// conformance: §1 a header token with a batch, or an empty, nested or oversize batch, is refused as one
+// conformance: 1.batch.answer
+// conformance: 1.batch.element
+// conformance: 1.batch.refused
 func TestBatch(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigSpec{user: map[string]any{"maxBatch": 5}, handler: map[string]any{
@@ -231,7 +244,7 @@ func TestBatch(t *testing.T) {
 	require.Equal(t, -32700, a.body.Error.Code)
 }
 
-// conformance: §2 a header token that fails a check needing no body is refused before the body is read
+// conformance: 2.order.header-token
 func TestBadHeaderTokenIsRefusedBeforeTheBody(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigSpec{})
@@ -253,7 +266,8 @@ func TestBadHeaderTokenIsRefusedBeforeTheBody(t *testing.T) {
 	}
 }
 
-// conformance: §2 request headers are capped at 32 kB (431); what is not HTTP gets a 4xx or a close
+// conformance: 2.http.headers
+// conformance: 2.http.invalid
 func TestHeaderCap(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigSpec{})
@@ -276,7 +290,7 @@ func TestHeaderCap(t *testing.T) {
 	require.Contains(t, string(raw), "400 Bad Request")
 }
 
-// conformance: §2 GET /health on the client listener: 200 OK, 503 while draining
+// conformance: 2.health
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigSpec{})
@@ -301,7 +315,9 @@ func TestHealth(t *testing.T) {
 	require.NotEmpty(t, a.header.Get("Retry-After"))
 }
 
-// conformance: §2 CORS: Vary: Origin; a disallowed origin gets no CORS headers; the preflight allows four headers
+// conformance: 2.cors.vary
+// conformance: 2.cors.disallowed
+// conformance: 2.cors.preflight
 func TestCORS(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigSpec{user: map[string]any{"corsEnabled": true, "corsAllowedOrigins": []string{"https://app.example.org"}}})

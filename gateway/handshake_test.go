@@ -51,8 +51,11 @@ func reSign(t *testing.T, s auth.Signer, header string, change func([]byte)) str
 	return base64.StdEncoding.EncodeToString(raw)
 }
 
-// conformance: §4 any failed check of the header is 401 before upgrading; unreadable is 400
-// conformance: §4 unknown DON and unknown node look alike from outside
+// conformance: 4.header.refused
+// conformance: 4.header.encoding
+// conformance: 4.header.bytes
+// conformance: 4.header.padding
+// conformance: 4.header.clock
 func TestHandshakeRefusals(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T) {
@@ -94,8 +97,8 @@ func TestHandshakeRefusals(t *testing.T) {
 	})
 }
 
-// conformance: §4 a signed header opens one session: used again it is refused before upgrading
-// conformance: §4 a validly signed header uses up its second even if it is refused for something else
+// conformance: 4.header.once
+// conformance: 4.header.used-up
 func TestHeaderIsGoodOnce(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T) {
@@ -134,8 +137,9 @@ func TestSecondsAreBounded(t *testing.T) {
 	require.False(t, fresh)
 }
 
-// conformance: §4 at most 8 attempts per node are pending; a ninth is 429
-// conformance: §4 a challenge not answered within handshakeTimeoutMillis, whatever trickles in, closes the connection
+// conformance: 4.handshake.pending
+// conformance: 4.handshake.deadline
+// conformance: 4.session.failed-attempt
 func TestStalledHandshakes(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T) {
@@ -211,7 +215,7 @@ func TestStalledHandshakes(t *testing.T) {
 		for _, c := range open {
 			_ = c.Close()
 		}
-		// conformance: §4 a failed attempt leaves the live session alone
+		// A failed attempt leaves the live session alone.
 		require.Same(t, session, r.srv.topology.shards["don"].nodes[0].session.Load())
 		select {
 		case <-live.ended:
@@ -260,7 +264,7 @@ func openFiles(t *testing.T) int {
 	return len(entries)
 }
 
-// conformance: §4 a newer verified session replaces the older, whose late close does not hurt the new one
+// conformance: 4.session.replaced
 func TestNewerSessionReplacesOlder(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T) {
@@ -278,7 +282,8 @@ func TestNewerSessionReplacesOlder(t *testing.T) {
 	})
 }
 
-// conformance: §4 the session gets a ping at once; one with no pong or message for pongTimeoutSec is closed
+// conformance: 4.session.ping
+// conformance: 4.ping.down
 func TestHeartbeat(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T) {
@@ -308,9 +313,9 @@ func TestHeartbeat(t *testing.T) {
 	})
 }
 
-// conformance: §4 read limit maxRequestBytes: over it the session is closed with 1009
-// conformance: §4 frames that break RFC 6455 close with 1002
-// conformance: §4 the hundredth malformed message within 60 s closes the session with 1008, the session lives on until then
+// conformance: 4.read.limit
+// conformance: 4.frames.broken
+// conformance: 4.malformed.hundredth
 func TestSessionCloseCodes(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -339,7 +344,8 @@ func TestSessionCloseCodes(t *testing.T) {
 	}
 }
 
-// conformance: §4 malformed messages are counted and dropped; the session and the others live on
+// conformance: 4.malformed.counted
+// conformance: 4.frames.binary
 func TestMalformedMessages(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigSpec{})
@@ -383,7 +389,7 @@ func malformedMessages() []string {
 	}
 }
 
-// conformance: §4 on shutdown sessions are closed with 1001
+// conformance: 4.shutdown
 func TestShutdownClosesSessions(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T) {

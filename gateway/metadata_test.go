@@ -25,7 +25,8 @@ func (r *rig) known(w workflow.Metadata) bool {
 	return r.svc().view.Load().ByID(w.Selector.WorkflowID) != nil
 }
 
-// conformance: §6 f+1 distinct nodes with the same digest make a workflow known, at once
+// conformance: 6.agreement
+// conformance: 6.view.at-once
 func TestPushMakesAWorkflowCallable(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T) {
@@ -47,8 +48,8 @@ func TestPushMakesAWorkflowCallable(t *testing.T) {
 	})
 }
 
-// conformance: §6 a workflow that nodes stop reporting is gone at the latest two pull intervals later
-// conformance: §6 a session live and silent throughout a pull has reported an empty list
+// conformance: 6.withdrawal
+// conformance: 6.pull.silent
 func TestWithdrawal(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T) {
@@ -70,8 +71,8 @@ func TestWithdrawal(t *testing.T) {
 	})
 }
 
-// conformance: §6 a pull is answered by any number of array messages under its id, which are one report
-// conformance: §6 one bad element does not discard the good ones
+// conformance: 6.pull.messages
+// conformance: 6.valid.element
 func TestPullInSeveralMessages(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T) {
@@ -115,8 +116,9 @@ func TestPullInSeveralMessages(t *testing.T) {
 	})
 }
 
-// conformance: §6 a rotated key is refused as soon as f+1 nodes report the new set, in either order of shards
-// conformance: §6 a superseded digest repeated by a laggard does not return
+// conformance: 6.withdrawal
+// conformance: 6.merge.newest
+// conformance: 6.superseded
 func TestKeyRotation(t *testing.T) {
 	t.Parallel()
 	for _, order := range [][]string{{"don", "don_1"}, {"don_1", "don"}} {
@@ -155,7 +157,7 @@ func TestKeyRotation(t *testing.T) {
 	}
 }
 
-// conformance: §6 f+1 colluding nodes of one DON cannot take over another DON's workflow, name or keys
+// conformance: 6.merge.conflict
 func TestForeignDONCannotTakeOver(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T) {
@@ -188,7 +190,7 @@ func TestForeignDONCannotTakeOver(t *testing.T) {
 	})
 }
 
-// conformance: §6 what a disconnected node said expires after cleanUpPeriodMs
+// conformance: 6.expiry
 func TestDisconnectedNodesExpire(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T) {
@@ -226,8 +228,9 @@ func TestRestartServesAfterOnePull(t *testing.T) {
 	})
 }
 
-// conformance: §4 a throttled action is answered with isValidationError at once; other throttled messages are counted and dropped
-// conformance: §4 a message the shard's bucket refuses gives its token back to the node's
+// conformance: 4.throttle.action
+// conformance: 4.throttle.other
+// conformance: 4.rate.buckets
 func TestThrottledNodeMessages(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T) {
@@ -258,7 +261,8 @@ func TestThrottledNodeMessages(t *testing.T) {
 	})
 }
 
-// conformance: §4 answers to triggers and pulls never draw on a bucket
+// conformance: 4.rate.answers
+// conformance: 4.dropped.late
 func TestAnswersNeverDrawOnABucket(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigSpec{handler: map[string]any{

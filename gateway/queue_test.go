@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// conformance: §4 a session's queue holds 256 messages or 8 MB; a send into a full queue fails
+// conformance: 4.queue.bounds
 func TestQueueBounds(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)
@@ -77,7 +77,7 @@ func TestQueueDropsWhatNobodyWants(t *testing.T) {
 	require.Equal(t, maxQueueMessages/2+1, q.bytes)
 }
 
-// conformance: §5 retries wait uniformly between the first interval and a step that doubles, at most 30 s
+// conformance: 5.retry.backoff
 func TestBackoff(t *testing.T) {
 	t.Parallel()
 	const initial, most = 100 * time.Millisecond, 30 * time.Second
@@ -88,7 +88,7 @@ func TestBackoff(t *testing.T) {
 	require.Equal(t, 50*time.Millisecond, backoff(initial, 50*time.Millisecond, 2, 5, 0.5))
 }
 
-// conformance: §4 the hundredth malformed message within 60 s closes the session
+// conformance: 4.malformed.hundredth
 func TestMalformedWindow(t *testing.T) {
 	t.Parallel()
 	var w malformedWindow

@@ -12,7 +12,11 @@ import (
 	"dongate/workflow"
 )
 
-// conformance: §2 a workflow is selected by id (0x optional, left-padded) or by owner, name and tag together
+// conformance: 2.select.either
+// conformance: 2.select.agree
+// conformance: 2.select.hash
+// conformance: 2.params.unknown
+// conformance: 5.request.workflow
 func TestSelectWorkflow(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigSpec{})
@@ -35,7 +39,7 @@ func TestSelectWorkflow(t *testing.T) {
 			a := r.send(s)
 			require.Equal(t, 200, a.status, "%s", a.raw)
 			require.Contains(t, string(a.body.Result), `"status":"ACCEPTED"`)
-			// conformance: §5 workflow always carries the resolved 66-character workflowID to nodes
+			// Workflow always carries the resolved 66-character workflowID to nodes.
 			req := <-nodes[0].got
 			require.Equal(t, w.Selector.WorkflowID, workflowOf(req))
 			want := fmt.Sprintf(`{"input":[1],"key":{"keyType":"ecdsa_evm","publicKey":%q},"workflow":{"workflowID":%q`, address(clientSigner), w.Selector.WorkflowID)
@@ -68,7 +72,8 @@ func TestSelectWorkflow(t *testing.T) {
 	}
 }
 
-// conformance: §5 nodes get input with its digits intact, sorted members, the same bytes
+// conformance: 5.request.bytes
+// conformance: 2.error.agreed
 func TestNodesGetTheSameBytes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigSpec{})

@@ -44,7 +44,7 @@ func selfSigned(t *testing.T) (certPath, keyPath string, pool *x509.CertPool) {
 	return certPath, keyPath, pool
 }
 
-// conformance: §2 HTTP/1.1 and, over TLS, HTTP/2
+// conformance: 2.http.versions
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	cert, keyFile, pool := selfSigned(t)

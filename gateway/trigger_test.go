@@ -50,7 +50,10 @@ func (r *rig) took(w workflow.Metadata) (*clientAnswer, time.Duration) {
 	return a, time.Since(start)
 }
 
-// conformance: §5 no_quorum as soon as no group can win, after noQuorumGraceMs, not at the deadline
+// conformance: 5.no-quorum.when
+// conformance: 5.no-quorum.grace
+// conformance: 2.error.no-quorum
+// conformance: 2.data.shards
 func TestNoQuorumAfterTheGrace(t *testing.T) {
 	t.Parallel()
 	for name, do := range map[string][]behave{
@@ -85,7 +88,8 @@ func TestNoQuorumAfterTheGrace(t *testing.T) {
 	}
 }
 
-// conformance: §5 a changed vote inside the grace wins
+// conformance: 5.no-quorum.grace
+// conformance: 5.vote.moves
 func TestChangedVoteInsideTheGraceWins(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T) {
@@ -104,7 +108,9 @@ func TestChangedVoteInsideTheGraceWins(t *testing.T) {
 	})
 }
 
-// conformance: §5 no quorum before the deadline is `timeout`, with the state of each shard
+// conformance: 2.error.timeout
+// conformance: 2.timeout.request
+// conformance: 2.data.shards
 func TestTimeout(t *testing.T) {
 	t.Parallel()
 	for name, spec := range map[string]rigSpec{
@@ -128,7 +134,7 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// conformance: §5 no node of any assigned shard connected for donUnavailableMs is don_unavailable
+// conformance: 2.error.don-unavailable
 func TestDONUnavailable(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T) {
@@ -155,8 +161,9 @@ func TestDONUnavailable(t *testing.T) {
 	})
 }
 
-// conformance: §5 agreement on an error is held while another shard can agree on a result, at most noQuorumGraceMs
-// conformance: §5 a held error is held no longer than the other shard has a quorum connected
+// conformance: 5.error.held
+// conformance: 5.result.first
+// conformance: 5.error.connected
 func TestErrorsAreHeld(t *testing.T) {
 	t.Parallel()
 	four := func(b behave) []behave { return []behave{b, b, b, b} }
@@ -200,7 +207,10 @@ func TestErrorsAreHeld(t *testing.T) {
 	}
 }
 
-// conformance: §5 an unreachable node is retried at backoff intervals, at once when it connects, never after the answer
+// conformance: 5.retry.backoff
+// conformance: 5.retry.connect
+// conformance: 5.retry.never-after
+// conformance: 5.send.fails
 func TestRetrySchedule(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T) {
@@ -250,7 +260,7 @@ func TestRetrySchedule(t *testing.T) {
 	})
 }
 
-// conformance: §3 of any number of concurrent uses of a token exactly one is dispatched
+// conformance: 3.replay.once
 func TestOneOfManyCopiesIsDispatched(t *testing.T) {
 	t.Parallel()
 	rounds := 200
@@ -304,7 +314,9 @@ func unlimited() map[string]any {
 	return map[string]any{"userRateLimiter": high, "nodeRateLimiter": high}
 }
 
-// conformance: §2 a request refused before the claim does not burn its token: the same bytes are accepted after Retry-After
+// conformance: 2.order.unburnt
+// conformance: 2.error.rate
+// conformance: 2.retry-after
 func TestRateLimitedRequestIsAcceptedLater(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T) {
@@ -328,8 +340,12 @@ func TestRateLimitedRequestIsAcceptedLater(t *testing.T) {
 	})
 }
 
-// conformance: §3 two signers may use the same jti
-// conformance: §5 two workflows may use the same id at the same time, each client gets its own answer
+// conformance: 3.replay.signers
+// conformance: 5.id.workflows
+// conformance: 4.dropped.late
+// conformance: 4.dropped.foreign
+// conformance: 5.match.several
+// conformance: 5.match.other
 func TestSharedJTIAndSharedID(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigSpec{})
@@ -352,10 +368,10 @@ func TestSharedJTIAndSharedID(t *testing.T) {
 		<-n.got
 		<-n.got
 	}
-	// conformance: §5 an error without a workflow counts for none of several open requests
+	// An error without a workflow counts for none of several open requests.
 	nodes[0].send([]byte(`{"jsonrpc":"2.0","id":"same","method":"","error":{"code":1,"message":"whose?"}}`))
 	r.eventually(func() bool { return testutil.ToFloat64(r.srv.topology.shards["don"].m.dropped[dropForeign]) == 1 }, "foreign answer counted")
-	// conformance: §5 an answer naming another workflow is dropped and counted
+	// An answer naming another workflow is dropped and counted.
 	nodes[0].send([]byte(`{"jsonrpc":"2.0","id":"same","method":"","result":{"workflow_id":"0x3"}}`))
 	r.eventually(func() bool { return testutil.ToFloat64(r.srv.topology.shards["don"].m.dropped[dropForeign]) == 2 }, "foreign answer counted")
 	close(release)
@@ -375,8 +391,12 @@ func TestSharedJTIAndSharedID(t *testing.T) {
 	r.eventually(func() bool { return testutil.ToFloat64(r.srv.topology.shards["don"].m.dropped[dropLate]) >= 1 }, "late answer counted")
 }
 
-// conformance: §5 reuse of an id is a conflict until cleanUpPeriodMs after the end; the same signer learns the outcome
-// conformance: §2 conflict data: state, execution id and, once answered, the whole response; another signer gets the reason alone
+// conformance: 5.id.reserved
+// conformance: 5.id.text
+// conformance: 2.error.conflict
+// conformance: 2.data.conflict
+// conformance: 2.data.conflict-other
+// conformance: 5.client-gone
 func TestConflict(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T) {
@@ -421,7 +441,7 @@ func TestConflict(t *testing.T) {
 		_, err := r.post(ctx, s.body, s.header())
 		require.Error(t, err)
 		synctest.Wait()
-		// conformance: §5 the client going away cancels the work, the id stays reserved
+		// The client going away cancels the work, the id stays reserved.
 		require.Zero(t, r.srv.openRequests())
 		a = ask("dead", clientSigner)
 		require.Equal(t, "failed", a.body.Error.Data.State)
@@ -431,7 +451,7 @@ func TestConflict(t *testing.T) {
 	})
 }
 
-// conformance: §5 votes compare exact numbers: 9007199254740992 and …993 do not agree
+// conformance: 1.numbers.votes
 func TestExactNumbersDecide(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T) {
@@ -449,7 +469,7 @@ func TestExactNumbersDecide(t *testing.T) {
 	})
 }
 
-// conformance: §5 over 8 votes of a node for one request are dropped and counted
+// conformance: 4.dropped.superfluous
 func TestSuperfluousVotes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigSpec{})
@@ -470,7 +490,7 @@ func TestSuperfluousVotes(t *testing.T) {
 	require.Equal(t, 200, (<-done).status)
 }
 
-// conformance: §5 open requests: at most 1000 per workflow
+// conformance: 5.open.workflow
 func TestOpenRequestsPerWorkflow(t *testing.T) {
 	t.Parallel()
 	reg := newFlightRegistry()
@@ -488,8 +508,9 @@ func TestOpenRequestsPerWorkflow(t *testing.T) {
 	require.Empty(t, reg.workflows)
 }
 
-// conformance: §2 the gate refuses with 503 overloaded and Retry-After
-// conformance: §5 open requests hold at most maxOpenBytes
+// conformance: 2.error.gate
+// conformance: 5.open.bytes
+// conformance: 2.error.open-bytes
 func TestOverloaded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigSpec{user: map[string]any{"maxConcurrentRequests": 1}})

@@ -16,7 +16,7 @@ func TestIsBatch(t *testing.T) {
 	}
 }
 
-// conformance: §1 each element of a batch is a request of its own: what is wrong inside one is left to it
+// conformance: 1.batch.element
 func TestSplitBatch(t *testing.T) {
 	t.Parallel()
 	deep := nested(100)
@@ -40,7 +40,7 @@ func TestSplitBatch(t *testing.T) {
 	}
 }
 
-// conformance: §1 a batch that is not a JSON array as a whole is refused
+// conformance: 1.envelope.one
 func TestSplitBatchRefuses(t *testing.T) {
 	t.Parallel()
 	runRefusals(t, func(data []byte) error { _, err := SplitBatch(data); return err }, []refusal{

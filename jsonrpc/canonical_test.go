@@ -17,7 +17,7 @@ func canonical(v string, form numberForm) (string, error) {
 	return string(c.dst), err
 }
 
-// conformance: §5 params reach nodes with member names sorted at every level and numbers keeping their digits
+// conformance: 5.request.bytes
 func TestSortMembers(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ in, want string }{
@@ -52,7 +52,7 @@ func TestSortMembersRefuses(t *testing.T) {
 	require.Equal(t, nested(MaxDepth), string(got))
 }
 
-// conformance: §1 auth and unknown members are left out of the request digest
+// conformance: 1.digest.left-out
 func TestRequestDigestCovers(t *testing.T) {
 	t.Parallel()
 	digest := func(data string) [32]byte {
@@ -104,7 +104,7 @@ func vote(t *testing.T, result string) [32]byte {
 	return d
 }
 
-// conformance: §1 votes compare each number by its sign, its digits without outer zeros and its decimal exponent; zero has no sign
+// conformance: 1.numbers.votes
 func TestVoteDigestNumbers(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("9", 1000)

@@ -63,7 +63,8 @@ func decodeRequestError(data []byte) error {
 	return err
 }
 
-// conformance: §1 invalid UTF-8, a lone surrogate and trailing data are refused as parse_error
+// conformance: 1.text.unicode
+// conformance: 1.envelope.one
 func TestDecodeRequestParseErrors(t *testing.T) {
 	t.Parallel()
 	runRefusals(t, decodeRequestError, []refusal{
@@ -100,7 +101,7 @@ func TestDecodeRequestParseErrors(t *testing.T) {
 
 // What JSON's grammar forbids (RFC 8259), each a params value of an otherwise good request.
 //
-// conformance: §1 a body that is not one JSON value is refused
+// conformance: 1.envelope.one
 func TestDecodeRequestGrammar(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
@@ -118,7 +119,8 @@ func TestDecodeRequestGrammar(t *testing.T) {
 	}
 }
 
-// conformance: §1 member names are case-exact and none is repeated anywhere; a repeated name is refused as invalid_request
+// conformance: 1.names.case
+// conformance: 1.names.duplicates
 func TestDecodeRequestNames(t *testing.T) {
 	t.Parallel()
 	runRefusals(t, decodeRequestError, []refusal{
@@ -143,7 +145,7 @@ func TestDecodeRequestNames(t *testing.T) {
 	require.Equal(t, Request{ID: "a", Method: "m", Params: []byte("[]")}, r)
 }
 
-// conformance: §1 nesting deeper than 64 levels from the envelope on is refused as invalid_request
+// conformance: 1.nesting
 func TestDecodeRequestDepth(t *testing.T) {
 	t.Parallel()
 	_, err := DecodeRequest([]byte(request(nested(MaxDepth - 1))))
@@ -161,7 +163,8 @@ func TestDecodeRequestDepth(t *testing.T) {
 	})
 }
 
-// conformance: §1 jsonrpc, id, method and auth have their types, and params is present and not null
+// conformance: 1.envelope.types
+// conformance: 1.limit.params
 func TestDecodeRequestMembers(t *testing.T) {
 	t.Parallel()
 	runRefusals(t, decodeRequestError, []refusal{
@@ -212,7 +215,8 @@ func TestDecodeRequestAccepts(t *testing.T) {
 	}
 }
 
-// conformance: §1 a request's id has 1 to 200 bytes and no slash, and its method is not empty
+// conformance: 1.limit.id
+// conformance: 1.limit.method
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -261,7 +265,7 @@ func TestDecodeNodeRequest(t *testing.T) {
 	require.Error(t, err)
 }
 
-// conformance: §1 a result of null counts as not set
+// conformance: 1.envelope.null-result
 func TestDecodeResponseAccepts(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -286,7 +290,7 @@ func TestDecodeResponseAccepts(t *testing.T) {
 	}
 }
 
-// conformance: §4 a node's message of wrong types, deep nesting or invalid UTF-8 is refused
+// conformance: 4.malformed.counted
 func TestDecodeResponseRefuses(t *testing.T) {
 	t.Parallel()
 	response := func(rest string) string { return `{"jsonrpc":"2.0","id":"a",` + rest + `}` }

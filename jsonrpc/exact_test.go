@@ -21,7 +21,7 @@ func valueAt(t require.TestingT, text, pointer string) string {
 	}
 }
 
-// conformance: §1 a number that its canonical form changes in value is refused with the advice to send a string
+// conformance: 1.numbers.inexact
 func TestCheckExactNumbers(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ in, pointer, number string }{
@@ -71,7 +71,7 @@ func TestCheckExactNumbersOfRubbish(t *testing.T) {
 	}
 }
 
-// conformance: §1 the magnitude of a number is never expanded
+// conformance: 1.numbers.expanded
 func TestNumbersStayShort(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{

@@ -24,7 +24,7 @@ func loadVectors[T any](tb testing.TB, name string) []T {
 
 type requestVector struct{ Name, Request, Digest, Error string }
 
-// conformance: §1 the request digest is the SHA-256 of the RFC 8785 form of jsonrpc, id, method and params
+// conformance: 1.digest.request
 func TestRequestDigestVectors(t *testing.T) {
 	t.Parallel()
 	for _, v := range loadVectors[requestVector](t, "request_digest.json") {
@@ -55,7 +55,7 @@ func TestRequestDigestVectors(t *testing.T) {
 	}
 }
 
-// conformance: §1 the response digest covers the whole response, method always and result or error only when set
+// conformance: 1.digest.response
 func TestResponseDigestVectors(t *testing.T) {
 	t.Parallel()
 	for _, v := range loadVectors[struct{ Name, Response, Digest string }](t, "response_digest.json") {

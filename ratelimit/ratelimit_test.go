@@ -41,7 +41,7 @@ func TestLimiterTakesFromBothOrNeither(t *testing.T) {
 	require.True(t, ok, "ten refusals by the global bucket cost b nothing")
 }
 
-// conformance: §4 one bucket per node, then one per shard: a busy shard cannot starve another
+// conformance: 4.rate.buckets
 func TestNodeLimiterShardsAreSeparate(t *testing.T) {
 	t.Parallel()
 	l := NewNode(NodeOptions{PerNode: Rate{RPS: 1, Burst: 100}, PerShard: Rate{RPS: 1, Burst: 2}})
@@ -54,7 +54,7 @@ func TestNodeLimiterShardsAreSeparate(t *testing.T) {
 	require.True(t, ok)
 }
 
-// conformance: §4 a message that the shard's bucket refuses gives its token back to the node's
+// conformance: 4.rate.give-back
 func TestNodeLimiterGivesTokenBack(t *testing.T) {
 	t.Parallel()
 	l := NewNode(NodeOptions{PerNode: Rate{RPS: 0.001, Burst: 2}, PerShard: Rate{RPS: 1, Burst: 1}})
@@ -299,7 +299,7 @@ func TestKeyedAgainstTwin(t *testing.T) {
 
 // TestRetryAfterIsEnough: a refused request is allowed exactly retryAfter later if nobody else comes, whatever the rates. The client is told no other number.
 //
-// conformance: §2 a request refused by a rate limit is accepted when it is sent again after Retry-After
+// conformance: 2.retry-after
 func TestRetryAfterIsEnough(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -8,7 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// conformance: §2 a workflow id has 1 to 64 lower-case hex digits, an owner 1 to 40, with or without 0x, padded on the left
+// conformance: 2.params.workflow-id
+// conformance: 2.params.owner
 func TestNormalize(t *testing.T) {
 	t.Parallel()
 	zeros := func(n int) string { return strings.Repeat("0", n) }

@@ -33,7 +33,7 @@ func encode(t testing.TB, m Metadata) jsontext.Value {
 	return b
 }
 
-// conformance: §6 upper-case hex in metadata is lowered before anything else
+// conformance: 6.valid.lowered
 func TestMetadataLowersHex(t *testing.T) {
 	t.Parallel()
 	want := sample()
@@ -52,7 +52,8 @@ func TestMetadataLowersHex(t *testing.T) {
 	require.Equal(t, want.Digest(), got.Digest())
 }
 
-// conformance: §6 metadata is valid with an id of 66 characters, owner 42, name hash 22, tag 1 to 32, and 1 to 100 different ecdsa_evm keys of 42
+// conformance: 6.valid.selector
+// conformance: 6.valid.keys
 func TestMetadataRules(t *testing.T) {
 	t.Parallel()
 	keys := func(n int) (out []Key) {

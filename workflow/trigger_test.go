@@ -31,7 +31,7 @@ func params(input, workflow string) string {
 	return "{" + strings.Join(members, ",") + "}"
 }
 
-// conformance: §2 a workflow is named by its id, or by owner, name and tag, or by all of them
+// conformance: 2.select.either
 func TestDecodeTriggerParams(t *testing.T) {
 	t.Parallel()
 	reference := Reference{Owner: owner20, Name: "my workflow", Tag: "v1"}
@@ -75,7 +75,7 @@ func refuseParams(t *testing.T, cases []struct{ in, says string }) {
 	}
 }
 
-// conformance: §2 input is required and must be a JSON object or array, no scalar and no null
+// conformance: 2.params.input
 func TestTriggerInput(t *testing.T) {
 	t.Parallel()
 	refuseParams(t, []struct{ in, says string }{
@@ -90,7 +90,8 @@ func TestTriggerInput(t *testing.T) {
 	})
 }
 
-// conformance: §2 each member of workflow has its type and its length in bytes; anything else is refused
+// conformance: 2.params.name
+// conformance: 2.params.tag
 func TestTriggerReference(t *testing.T) {
 	t.Parallel()
 	workflow := func(members string) string { return params("{}", "{"+members+"}") }

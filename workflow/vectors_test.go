@@ -22,7 +22,7 @@ func loadVectors[T any](t *testing.T, name string) []T {
 	return out
 }
 
-// conformance: §2 a name's hash is 0x and the hex of the first 10 characters of its SHA-256 in hex
+// conformance: 2.select.hash
 func TestHashNameVectors(t *testing.T) {
 	t.Parallel()
 	for _, v := range loadVectors[struct{ Name, Hash string }](t, "workflow_name.json") {
@@ -30,7 +30,7 @@ func TestHashNameVectors(t *testing.T) {
 	}
 }
 
-// conformance: §5 execution ids are the SHA-256 of the workflow id without 0x and the request id, and the same with "0"
+// conformance: 5.execution.ids
 func TestExecutionIDVectors(t *testing.T) {
 	t.Parallel()
 	type vector struct {
@@ -46,7 +46,7 @@ func TestExecutionIDVectors(t *testing.T) {
 	}
 }
 
-// conformance: §1 the metadata digest covers the object with its keys sorted by (keyType, publicKey)
+// conformance: 1.digest.metadata
 func TestMetadataDigestVectors(t *testing.T) {
 	t.Parallel()
 	for _, v := range loadVectors[struct{ Name, Metadata, Digest string }](t, "metadata_digest.json") {
