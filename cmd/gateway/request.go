@@ -5,17 +5,19 @@ import (
 	"os"
 	"strings"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
-	"dongate/jsonrpc"
+	"dongate/auth"
+	"dongate/client"
 	"dongate/workflow"
 )
 
-// envURL names the gateway's client endpoint where --url does not.
+// envURL lists gateways' client endpoints where --url does not.
 const envURL = "DONGATE_URL"
+
+// defaultURL is where a gateway with the default configuration listens.
+const defaultURL = "http://127.0.0.1:5002/"
 
 // maxInputBytes bounds --input; gateways take 1 MB unless they are configured
 // otherwise.
@@ -57,52 +59,38 @@ func (r *requestFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&r.id, "id", "", "the request `id`, 1 to 200 bytes without / (default: a random UUID)")
 }
 
-// request builds the request and applies every rule that the gateway would.
-func (r *requestFlags) request(w *world, cmd *cobra.Command) (*jsonrpc.Request, workflow.Reference, error) {
+// request builds the request and applies every rule that the gateway would. What
+// is wrong is the command line's fault.
+func (r *requestFlags) request(w *world, cmd *cobra.Command) (*client.Prepared, error) {
 	ref, err := r.workflow.reference(cmd)
 	if err != nil {
-		return nil, ref, err
+		return nil, err
 	}
 	input, err := r.readInput(w, cmd)
 	if err != nil {
-		return nil, ref, err
+		return nil, err
 	}
-	if err := jsonrpc.CheckExactNumbers(input); err != nil {
-		return nil, ref, usage(cmd, err)
+	p, err := client.BuildRequest(client.Request{ID: r.id, Workflow: ref, Input: input})
+	var refused *client.Error
+	if errors.As(err, &refused) {
+		return nil, usage(cmd, errors.New(refused.Message))
 	}
-	params, err := json.Marshal(requestParams{Input: input, Workflow: requestWorkflow(ref)})
+	return p, err
+}
+
+// sign builds and signs the request.
+func (r *requestFlags) sign(w *world, cmd *cobra.Command, key *keyFlags) (*client.Signed, auth.Signer, error) {
+	p, err := r.request(w, cmd)
 	if err != nil {
-		return nil, ref, usage(cmd, err)
+		return nil, nil, err
 	}
-	decoded, err := workflow.DecodeTriggerParams(params)
+	signer, err := key.signer(w)
 	if err != nil {
-		return nil, ref, usage(cmd, err)
+		return nil, nil, err
 	}
-	req := &jsonrpc.Request{ID: r.id, Method: methodExecute, Params: params}
-	if req.ID == "" {
-		req.ID = uuid.NewString()
-	}
-	if err := req.Validate(); err != nil {
-		return nil, ref, usage(cmd, err)
-	}
-	return req, decoded.Workflow, nil
+	s, err := client.Sign(p, signer, auth.TokenOptions{})
+	return s, signer, err
 }
-
-// requestParams are the params of a trigger (protocol §2).
-type requestParams struct {
-	Input    jsontext.Value  `json:"input"`
-	Workflow requestWorkflow `json:"workflow"`
-}
-
-type requestWorkflow struct {
-	ID    string `json:"workflowID,omitzero"`
-	Owner string `json:"workflowOwner,omitzero"`
-	Name  string `json:"workflowName,omitzero"`
-	Tag   string `json:"workflowTag,omitzero"`
-}
-
-// methodExecute is the method of a trigger (protocol §2).
-const methodExecute = "workflows.execute"
 
 // readInput returns the input as compact JSON, its numbers digit by digit as they
 // were written.
@@ -131,3 +119,23 @@ func (r *requestFlags) readInput(w *world, cmd *cobra.Command) (jsontext.Value, 
 	}
 	return value, nil
 }
+
+// splitList splits at commas and white space.
+func splitList(text string) []string {
+	return strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(", \t\r\n", r) })
+}
+
+// gatewayURLs are the endpoints to send to: the flag's, or the environment's, or
+// that of a gateway on this machine.
+func gatewayURLs(w *world, flag []string) []string {
+	if len(flag) > 0 {
+		return flag
+	}
+	if list := splitList(w.env(envURL)); len(list) > 0 {
+		return list
+	}
+	return []string{defaultURL}
+}
+
+// address is how the protocol writes a signer's address.
+func address(s auth.Signer) string { return strings.ToLower(s.Address().Hex()) }

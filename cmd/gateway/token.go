@@ -3,17 +3,12 @@ package main
 import (
 	"encoding/hex"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"dongate/auth"
-	"dongate/jsonrpc"
+	"dongate/client"
 )
-
-// defaultURL is where a gateway with the default configuration listens.
-const defaultURL = "http://127.0.0.1:5002/"
 
 // maxCurlBytes is the longest body that is put on curl's command line; systems
 // take 128 KiB per argument.
@@ -53,15 +48,18 @@ The key comes from a file or the environment, never from a flag's value.`,
   gateway token --key-file key.hex --owner 0xabc… --name payout --tag v1 --input @input.json
   gateway token --keystore key.json --workflow-id 0x1234 --json | jq -r .curl | sh`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			r, err := signedRequest(w, cmd, &flags, &key)
+			s, signer, err := flags.sign(w, cmd, &key)
 			if err != nil {
 				return err
 			}
-			r.URL = url
-			if r.URL == "" {
-				r.URL = firstURL(w.env(envURL))
+			r := tokenReport{
+				ID: s.ID, Signer: address(signer), Digest: "0x" + hex.EncodeToString(s.Digest[:]), Expires: s.Expires.UTC(),
+				URL: url, Body: string(s.Body), Token: s.Token,
 			}
-			r.Curl = r.curl()
+			if r.URL == "" {
+				r.URL = gatewayURLs(w, nil)[0]
+			}
+			r.Curl = curl(s, r.URL)
 			if asJSON {
 				return w.printJSON(r)
 			}
@@ -75,54 +73,15 @@ The key comes from a file or the environment, never from a flag's value.`,
 	return cmd
 }
 
-// firstURL is the first of a list as DONGATE_URL holds it.
-func firstURL(list string) string {
-	if all := splitList(list); len(all) > 0 {
-		return all[0]
+// curl is the command that sends s; a body that is too long for a command line is
+// left to a file.
+func curl(s *client.Signed, url string) string {
+	if len(s.Body) > maxCurlBytes {
+		short := *s
+		short.Body = []byte("@body.json")
+		return short.Curl(url)
 	}
-	return defaultURL
-}
-
-// splitList splits at commas and white space.
-func splitList(text string) []string {
-	return strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(", \t\r\n", r) })
-}
-
-func signedRequest(w *world, cmd *cobra.Command, flags *requestFlags, key *keyFlags) (*tokenReport, error) {
-	req, _, err := flags.request(w, cmd)
-	if err != nil {
-		return nil, err
-	}
-	signer, err := key.signer(w)
-	if err != nil {
-		return nil, err
-	}
-	digest, err := req.Digest()
-	if err != nil {
-		return nil, usage(cmd, err)
-	}
-	now := time.Now()
-	token, err := auth.NewToken(signer, digest, auth.TokenOptions{Now: now})
-	if err != nil {
-		return nil, fmt.Errorf("sign: %w", err)
-	}
-	return &tokenReport{
-		ID: req.ID, Signer: address(signer), Digest: "0x" + hex.EncodeToString(digest[:]),
-		Expires: now.Add(auth.MaxTokenTTL).UTC().Truncate(time.Second),
-		Body:    string(jsonrpc.AppendRequest(nil, req)), Token: token,
-	}, nil
-}
-
-// address is a signer's address as the protocol writes it.
-func address(s auth.Signer) string { return strings.ToLower(s.Address().Hex()) }
-
-func (r *tokenReport) curl() string {
-	body := r.Body
-	if len(body) > maxCurlBytes {
-		body = "@body.json"
-	}
-	return fmt.Sprintf("curl -sS -H 'Content-Type: application/json' -H %s --data-binary %s %s",
-		shellQuote("Authorization: Bearer "+r.Token), shellQuote(body), shellQuote(r.URL))
+	return s.Curl(url)
 }
 
 func (r *tokenReport) print(w *world) error {

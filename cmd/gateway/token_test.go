@@ -63,7 +63,7 @@ func TestTokenOfLongBody(t *testing.T) {
 	t.Parallel()
 	stdout, _, code := runCommand(t, `["`+strings.Repeat("x", maxCurlBytes)+`"]`, "token", "--workflow-id", "1", "--input", "-")
 	require.Equal(t, exitOK, code)
-	require.Contains(t, stdout, "--data-binary @body.json http")
+	require.Contains(t, stdout, "--data-binary '@body.json' 'http")
 	require.Contains(t, stdout, "save it, without a line end, as body.json first")
 }
 
