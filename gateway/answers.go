@@ -39,14 +39,15 @@ func (f *flight) known(r *jsonrpc.Response) (aggregation.Vote, bool) {
 	return aggregation.Vote{}, false
 }
 
-// vote counts a node's answer. shardIndex is the index in f.shards. r may alias
-// a buffer that is reused after the call.
+// vote counts a node's answer, unless the request is decided: then it is Late, also
+// when time alone has decided it and the waiter has not woken up yet. shardIndex is
+// the index in f.shards. r may alias a buffer that is reused after the call.
 func (f *flight) vote(shardIndex int, n *node, v aggregation.Vote, r *jsonrpc.Response) aggregation.VoteStatus {
 	now := time.Now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.answered.Load() {
-		return voteLate
+		return aggregation.Late
 	}
 	status := f.trigger.Vote(shardIndex, n.index, v, now)
 	switch status {
@@ -56,9 +57,6 @@ func (f *flight) vote(shardIndex int, n *node, v aggregation.Vote, r *jsonrpc.Re
 	}
 	return status
 }
-
-// voteLate is what vote says of an answer that came after the decision.
-const voteLate = aggregation.VoteStatus(255)
 
 // keepLocked moves the node's vote to the answer r, keeping r's bytes if it is
 // the first such vote and there is room.

@@ -129,7 +129,7 @@ func (svc *service) answer(s *session, r *jsonrpc.Response) {
 	}
 	status := f.vote(shardIndex, n, v, r)
 	switch status {
-	case voteLate:
+	case aggregation.Late:
 		svc.server.drop(s, dropLate)
 	case aggregation.Superfluous:
 		svc.server.drop(s, dropSuperfluous)
