@@ -17,7 +17,6 @@ func (m *Metadata) claim(st *standing, f *form) {
 	if f == st.current && holdsID == st.holdsID && claimed == old {
 		return
 	}
-	changed := f != st.current
 	st.current, st.holdsID = f, holdsID
 	if claimed != old {
 		if old != nil {
@@ -30,7 +29,7 @@ func (m *Metadata) claim(st *standing, f *form) {
 		}
 		st.claimed = claimed
 	}
-	if changed && f != nil && !m.acquire(st) {
+	if f != nil && !m.acquire(st) {
 		m.conflicts++
 	}
 	var waiting []*standing

@@ -161,6 +161,19 @@ func TestMetadataSilentSession(t *testing.T) {
 	require.Equal(t, 1, w.Stats().Observations)
 }
 
+func TestMetadataClockBackwards(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Expire(at(0))
+	w.Expire(at(1000))
+	w.now = -5000
+	w.say("a", meta(1, 1, 1), 0, 1)
+	w.Expire(at(600_999))
+	require.Equal(t, []int{1}, w.keysOf(1), "reported at 1000 at the earliest")
+	w.Expire(at(601_000))
+	require.Nil(t, w.keysOf(1))
+}
+
 func TestMetadataAbandonedPullWithdrawsNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -224,17 +237,16 @@ func TestMetadataSupersededDoesNotReturn(t *testing.T) {
 // TestMetadataSupersededMemory: the memory of what was superseded is bounded, and what laggards still repeat is not what is forgotten.
 func TestMetadataSupersededMemory(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.say("a", meta(1, 1, 1), 0, 1, 2, 3)
+	w := newWorld(t, func(c *MetadataConfig) { c.DONs[0].Shards[0].Nodes = append(c.DONs[0].Shards[0].Nodes, "a.4", "a.5") })
+	w.say("a", meta(1, 1, 1), 0, 1, 2, 3, 4, 5)
 	for key := 2; key < 500; key++ {
-		w.say("a", meta(1, 1, key), 0, 1)
-		require.Equal(t, []int{key}, w.keysOf(1))
+		for _, movers := range [][]int{{0, 1}, {2, 3}} { // 4 and 5 are the laggards
+			w.say("a", meta(1, 1, key), movers...)
+			require.Equal(t, []int{key}, w.keysOf(1))
+		}
 	}
-	w.say("a", meta(1, 1, 1), 2, 3, 2, 3)
-	require.Equal(t, []int{499}, w.keysOf(1))
 	require.Less(t, w.Stats().Bytes, int64(20_000))
-	w.say("a", meta(2, 2, 1), 0, 1)
-	for n := range 4 {
+	for n := range 6 {
 		w.BeginPull(fmt.Sprint("a.", n), at(1))
 		w.EndPull(fmt.Sprint("a.", n), at(1))
 	}
@@ -307,6 +319,11 @@ func TestMetadataByteCapSmallerReplacement(t *testing.T) {
 	require.Equal(t, Accepted, w.Report("a.0", meta(1, 2, 1, 2), at(0)), "another name instead of the old one")
 	require.Equal(t, RefusedBytesFull, w.Report("a.0", meta(1, 2, 1, 2, 3, 4), at(0)))
 	require.Equal(t, RefusedBytesFull, w.Report("a.1", meta(2, 2, 1, 2, 3, 4), at(0)))
+
+	w.maxBytes = 1 << 30
+	w.say("a", meta(1, 1, 1, 2, 3), 0)
+	w.maxBytes = w.Stats().Bytes / 2 // what agreement and memory of what was superseded take is not refused and may go past it
+	require.Equal(t, Accepted, w.Report("a.0", meta(1, 1, 1, 2), at(0)))
 }
 
 func TestReportStatusNames(t *testing.T) {

@@ -63,7 +63,7 @@ type Trigger struct {
 	now        time.Time
 	latches    int // latches so far: their order
 	stuck      bool
-	stuckSince time.Time // since when no group can win anywhere
+	stuckSince time.Time // since when no group can win anywhere; a held error is then the answer at once
 	down       bool
 	downSince  time.Time // since when nobody is connected
 	decision   Decision
@@ -215,7 +215,7 @@ func (t *Trigger) observe() {
 	stuck, down := true, true
 	for i := range t.shards {
 		s := &t.shards[i]
-		stuck = stuck && s.latch == nil && s.quorum.State() == Impossible
+		stuck = stuck && s.quorum.State() == Impossible
 		down = down && s.connected <= 0
 	}
 	if stuck && !t.stuck {

@@ -134,14 +134,31 @@ func TestAllowKeysNamesTheTier(t *testing.T) {
 
 func TestClockBackwards(t *testing.T) {
 	t.Parallel()
-	l := New(Options{PerSender: Rate{RPS: 1, Burst: 1}})
+	l := New(Options{PerSender: Rate{RPS: 1, Burst: 2}})
 	allowed := 0
 	for i := range 100 {
 		if ok, _ := l.Allow("a", sec(float64(10-i%2*5))); ok { // 10 s, 5 s, 10 s, 5 s, …
 			allowed++
 		}
 	}
-	require.Equal(t, 1, allowed, "going back and forth in time yields no tokens")
+	require.Equal(t, 2, allowed, "going back and forth in time yields no tokens")
+}
+
+// TestFullBucketGoesFirst: the least recently used bucket stays as long as it is not full while another one is.
+func TestFullBucketGoesFirst(t *testing.T) {
+	t.Parallel()
+	l := New(Options{PerSender: Rate{RPS: 1, Burst: 3}, MaxSenders: 2})
+	for range 3 {
+		l.Allow("drained", sec(0))
+	}
+	l.Allow("full again", sec(0.5))
+	l.Allow("new", sec(2))
+	ok, _ := l.Allow("drained", sec(2))
+	require.True(t, ok)
+	ok, _ = l.Allow("drained", sec(2))
+	require.True(t, ok)
+	ok, _ = l.Allow("drained", sec(2))
+	require.False(t, ok, "two tokens in two seconds: it was not forgotten")
 }
 
 func TestSetRateKeepsWhatIsInTheBucket(t *testing.T) {
