@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// conformance: §4 every message is one binary frame
+// conformance: 4.frames.binary
 func TestFrameIsOneFinalMaskedFrame(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

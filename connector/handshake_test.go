@@ -40,7 +40,8 @@ func TestHandshakeIsSignedForShardGatewayAndClock(t *testing.T) {
 	require.False(t, c.Connected("ws://elsewhere/node"))
 }
 
-// conformance: §4 a node signs only a challenge that carries its own timestamp and its gateway's id
+// A node signs only a challenge that carries its own timestamp and its gateway's id.
+// conformance: 4.handshake.challenge
 func TestChallengeThatIsNotOursIsNeverSigned(t *testing.T) {
 	t.Parallel()
 	random := make([]byte, 32)

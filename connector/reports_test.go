@@ -51,7 +51,8 @@ func decodeReport(t testing.TB, r jsonrpc.Response) []workflow.Metadata {
 	return list
 }
 
-// conformance: §6 a pull is answered by messages of 50 workflows under its id, and by no message at all when there are none
+// As existing nodes do: 50 workflows a message, and no message at all when there are none.
+// conformance: 6.pull.messages
 func TestPull(t *testing.T) {
 	t.Parallel()
 	for n, sizes := range map[int][]int{0: nil, 1: {1}, 49: {49}, 50: {50}, 51: {50, 1}, 120: {50, 50, 20}} {
@@ -83,7 +84,7 @@ func TestPull(t *testing.T) {
 	}
 }
 
-// conformance: §6 a push is one object under an id that starts with push_workflow_metadata/
+// conformance: 6.push
 func TestPutPushesAtOnceToEveryGatewayInOrder(t *testing.T) {
 	t.Parallel()
 	one, two := newDouble(t), newDouble(t)

@@ -106,7 +106,7 @@ func TestHandleRefusesProgrammingErrors(t *testing.T) {
 	require.Panics(t, func() { c.Handle("n", nil) })
 }
 
-// conformance: §4 a node drops and counts what is malformed, and its session lives on
+// A gateway is not trusted more than it trusts nodes.
 func TestMalformedMessagesAreDroppedAndCounted(t *testing.T) {
 	t.Parallel()
 	d := newDouble(t)
@@ -150,7 +150,7 @@ func TestUnknownExchangeIsNotAnswered(t *testing.T) {
 	require.EqualValues(t, 2, c.Stats().Gateways[0].Unhandled)
 }
 
-// conformance: §4 an answer of any size is one binary frame
+// conformance: 4.frames.binary
 func TestLargeAnswerIsOneFrame(t *testing.T) {
 	t.Parallel()
 	d := newDouble(t)

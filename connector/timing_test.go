@@ -19,7 +19,8 @@ import (
 	"dongate/jsonrpc"
 )
 
-// conformance: §4 a signed second is good once, so a node never tries twice within one
+// A signed second is good once, so a node never tries twice within one.
+// conformance: 4.header.once
 func TestRetriesBackOffAndNeverReuseASecond(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
