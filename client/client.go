@@ -160,6 +160,9 @@ func (c *Client) Sign(r Request) (*Signed, error) {
 // Send sends a signed request. The gateway that answered last is asked first. The next one gets the same bytes when a
 // connection could not be made, or when a gateway says that it is draining, overloaded or unavailable and dispatched
 // nothing; any other word is final. After an *Error with a RetryAfter the same Signed may be sent again.
+//
+// A kept-alive connection that a gateway closes at the very moment of its reuse looks like any other lost connection, and
+// matches ErrUnknownOutcome.
 func (c *Client) Send(ctx context.Context, s *Signed) (*Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.config.Timeout)
 	defer cancel()
