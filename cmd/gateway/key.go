@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"crypto/ecdsa"
 	"errors"
 	"fmt"
 	"io"
@@ -37,6 +38,14 @@ func (k *keyFlags) add(cmd *cobra.Command) {
 
 // signer returns the signer of the key that the flags or the environment name.
 func (k *keyFlags) signer(w *world) (auth.Signer, error) {
+	key, err := k.key(w)
+	if err != nil {
+		return nil, err
+	}
+	return auth.NewKeySigner(key), nil
+}
+
+func (k *keyFlags) key(w *world) (*ecdsa.PrivateKey, error) {
 	switch {
 	case k.keystore != "" && k.file != "":
 		return nil, fail(exitUsage, "two keys: give --key-file or --keystore, not both")
@@ -49,25 +58,25 @@ func (k *keyFlags) signer(w *world) (auth.Signer, error) {
 		if err != nil {
 			return nil, err
 		}
-		return signerFromHex(k.file, string(data))
+		return keyFromHex(k.file, string(data))
 	case w.env(envPrivateKey) != "":
-		return signerFromHex(envPrivateKey, w.env(envPrivateKey))
+		return keyFromHex(envPrivateKey, w.env(envPrivateKey))
 	}
 	return nil, fail(exitLocal, "which key signs? none was given").
 		withHint("Use --key-file FILE, --keystore FILE or the variable %s.", envPrivateKey)
 }
 
-// signerFromHex never repeats any of the text: it may be a key with a slip.
-func signerFromHex(source, text string) (auth.Signer, error) {
+// keyFromHex never repeats any of the text: it may be a key with a slip.
+func keyFromHex(source, text string) (*ecdsa.PrivateKey, error) {
 	text = strings.TrimSpace(text)
 	key, err := crypto.HexToECDSA(strings.TrimPrefix(strings.TrimPrefix(text, "0x"), "0X"))
 	if err != nil {
 		return nil, fail(exitLocal, "%s does not hold a private key: want 64 hex digits, with or without 0x", source)
 	}
-	return auth.NewKeySigner(key), nil
+	return key, nil
 }
 
-func (k *keyFlags) fromKeystore(w *world) (auth.Signer, error) {
+func (k *keyFlags) fromKeystore(w *world) (*ecdsa.PrivateKey, error) {
 	data, err := readSecret(w, k.keystore)
 	if err != nil {
 		return nil, err
@@ -91,7 +100,7 @@ func (k *keyFlags) fromKeystore(w *world) (auth.Signer, error) {
 	case err != nil:
 		return nil, fail(exitLocal, "%s is not an Ethereum keystore that can be read: %w", k.keystore, err)
 	}
-	return auth.NewKeySigner(key.PrivateKey), nil
+	return key.PrivateKey, nil
 }
 
 // readSecret reads a small file, which may be a pipe, and warns when other users

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -37,6 +38,7 @@ const patience = 30 * time.Second
 //	listening NAME              wait for the log entry "listening"; sets $USER, $NODE, $ADMIN
 //	capture NAME VAR regexp     wait for a line and set $VAR to its first group
 //	get URL STATUS regexp       fetch it; the body must match
+//	until URL STATUS regexp     fetch it until it is so
 //	signal NAME TERM|INT|HUP    send a signal
 //	ended NAME N                wait for its exit, with code N
 func TestScript(t *testing.T) {
@@ -51,7 +53,7 @@ func TestScript(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"code": scriptCode, "start": scriptStart, "await": scriptAwait, "listening": scriptListening,
-			"capture": scriptCapture, "get": scriptGet, "signal": scriptSignal, "ended": scriptEnded,
+			"capture": scriptCapture, "get": scriptGet, "until": scriptUntil, "signal": scriptSignal, "ended": scriptEnded,
 		},
 	})
 }
@@ -210,15 +212,36 @@ func scriptListening(ts *testscript.TestScript, neg bool, args []string) {
 
 func scriptGet(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 3, "get URL STATUS regexp")
+	if ok, got := fetch(ts, args); !ok {
+		ts.Fatalf("got %s", got)
+	}
+}
+
+func scriptUntil(ts *testscript.TestScript, neg bool, args []string) {
+	arguments(ts, neg, args, 3, "until URL STATUS regexp")
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(patience); ; <-tick.C {
+		ok, got := fetch(ts, args)
+		if ok {
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("still %s", got)
+		}
+	}
+}
+
+func fetch(ts *testscript.TestScript, args []string) (ok bool, got string) {
 	client := http.Client{Timeout: patience}
 	resp, err := client.Get(args[0])
 	ts.Check(err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	ts.Check(err)
-	if ok, err := regexp.Match("(?m)"+args[2], body); strconv.Itoa(resp.StatusCode) != args[1] || !ok || err != nil {
-		ts.Fatalf("status %d, body %s", resp.StatusCode, body)
-	}
+	ok, err = regexp.Match("(?m)"+args[2], body)
+	ts.Check(err)
+	return ok && strconv.Itoa(resp.StatusCode) == args[1], fmt.Sprintf("status %d, body %s", resp.StatusCode, body)
 }
 
 func scriptSignal(ts *testscript.TestScript, neg bool, args []string) {

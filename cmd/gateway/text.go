@@ -16,12 +16,26 @@ func count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// millis is a duration in milliseconds with one decimal, "-" for never.
-func millis(d time.Duration) string {
-	if d < 0 {
+// elapsed is a time span in output: milliseconds with one decimal, for people and
+// in JSON. Below zero it is no time at all: "-" and null.
+type elapsed time.Duration
+
+// never is the elapsed of what did not happen.
+const never elapsed = -1
+
+func (e elapsed) String() string {
+	if e < 0 {
 		return "-"
 	}
-	return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
+	return fmt.Sprintf("%.1f ms", float64(e)/float64(time.Millisecond))
+}
+
+// MarshalJSON implements json.Marshaler.
+func (e elapsed) MarshalJSON() ([]byte, error) {
+	if e < 0 {
+		return []byte("null"), nil
+	}
+	return fmt.Appendf(nil, "%.1f", float64(e)/float64(time.Millisecond)), nil
 }
 
 // table aligns the columns of consecutive rows; a row of one cell stands alone

@@ -18,7 +18,7 @@ type triggerReport struct {
 	ID     string         `json:"id"`
 	Signer string         `json:"signer"`
 	URL    string         `json:"url,omitzero"` // of the gateway that answered
-	Took   time.Duration  `json:"tookMs,format:milli"`
+	Took   elapsed        `json:"tookMs"`
 	Result jsontext.Value `json:"result,omitzero"`
 	Error  *triggerError  `json:"error,omitzero"`
 }
@@ -86,7 +86,7 @@ have run; 15 nothing took it; 16 the nodes agreed on an error.`,
 func (r *triggerReport) send(ctx context.Context, c *client.Client, s *client.Signed) error {
 	start := time.Now()
 	resp, err := c.Send(ctx, s)
-	r.Took = time.Since(start)
+	r.Took = elapsed(time.Since(start))
 	if err != nil {
 		r.Error = explain(ctx, err, r)
 		return r.Error.exitError()
@@ -126,6 +126,6 @@ func (r *triggerReport) print(w *world, err error) error {
 	t.row("  request", r.ID)
 	t.row("  signer", r.Signer)
 	t.row("  gateway", r.URL)
-	t.row("  took", millis(r.Took))
+	t.row("  took", r.Took.String())
 	return t.flush()
 }

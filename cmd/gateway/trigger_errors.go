@@ -23,7 +23,7 @@ type triggerError struct {
 	Hint        string         `json:"hint"`
 	Code        int            `json:"code,omitzero"`
 	Status      int            `json:"status,omitzero"`
-	RetryAfter  time.Duration  `json:"retryAfterMs,omitzero,format:milli"`
+	RetryAfter  elapsed        `json:"retryAfterMs,omitzero"`
 	Data        jsontext.Value `json:"data,omitzero"` // of the nodes' error
 	Shards      []client.Shard `json:"shards,omitzero"`
 	State       string         `json:"state,omitzero"` // of an earlier request under this id
@@ -78,7 +78,7 @@ func explain(ctx context.Context, err error, r *triggerReport) *triggerError {
 
 // refused explains a gateway's word. With several gateways the first one's counts.
 func (e *triggerError) refused(c *client.Error, r *triggerReport) {
-	e.Reason, e.Code, e.Status, e.RetryAfter = c.Reason, c.Code, c.HTTPStatus, c.RetryAfter
+	e.Reason, e.Code, e.Status, e.RetryAfter = c.Reason, c.Code, c.HTTPStatus, elapsed(c.RetryAfter)
 	e.Shards, e.State, e.ExecutionID = c.Shards, c.State, c.ExecutionID
 	e.Message, r.URL = c.Message, c.URL
 	if code, ok := exitCodesByReason[c.Reason]; ok {
@@ -98,7 +98,7 @@ func (e *triggerError) refused(c *client.Error, r *triggerReport) {
 func (e *triggerError) advice(r *triggerReport) string {
 	retry := "Try again later"
 	if e.RetryAfter > 0 {
-		retry = fmt.Sprintf("Try again in %v", e.RetryAfter)
+		retry = fmt.Sprintf("Try again in %v", time.Duration(e.RetryAfter))
 	}
 	switch e.Reason {
 	case "unauthorized":
