@@ -277,7 +277,7 @@ func (e *clientEndpoint) dispatch(ctx context.Context, c *call) ([]byte, Reason,
 	name, _, _ := strings.Cut(c.request.Method, ".")
 	svc := e.server.services[name]
 	if svc == nil || c.request.Method != svc.method {
-		return nil, "", fail(ReasonMethodNotFound, "unknown method; this gateway has %s", e.server.methods)
+		return nil, "", fail(ReasonMethodNotFound, "unknown method %s: use %s", quoteShort(c.request.Method), e.server.methods)
 	}
 	return svc.execute(ctx, c)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -112,6 +113,17 @@ type shardState struct {
 
 func fail(reason Reason, format string, args ...any) *failure {
 	return &failure{reason: reason, message: fmt.Sprintf(format, args...)}
+}
+
+// maxQuoted bounds how many bytes of a caller's value an error text repeats.
+const maxQuoted = 64
+
+// quoteShort quotes a caller's value for an error text.
+func quoteShort(s string) string {
+	if len(s) <= maxQuoted {
+		return strconv.Quote(s)
+	}
+	return strconv.Quote(strings.ToValidUTF8(s[:maxQuoted], "")) + "…"
 }
 
 // reply is one complete JSON-RPC answer and how HTTP carries it when it is not

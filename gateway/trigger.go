@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -78,12 +79,20 @@ func (svc *service) lookup(r *workflow.Reference) (*aggregation.Workflow, *failu
 		w = v.ByReference(r.Owner, workflow.HashName(r.Name), r.Tag)
 	}
 	if w == nil {
-		return nil, fail(ReasonWorkflowNotFound, "Workflow not found: too few nodes vouch for it; check the selector, or wait until the DON has registered it")
+		return nil, fail(ReasonWorkflowNotFound, "Workflow not found: too few nodes vouch for %s; check the selector, or wait until the DON has registered it", selected(r))
 	}
 	if (r.Owner != "" && r.Owner != w.Owner) || (r.Name != "" && workflow.HashName(r.Name) != w.NameHash) || (r.Tag != "" && r.Tag != w.Tag) {
-		return nil, fail(ReasonWorkflowNotFound, "Workflow not found: workflowID names a workflow with another owner, name or tag; leave them out or correct them")
+		return nil, fail(ReasonWorkflowNotFound, "Workflow not found: %s has another owner, name or tag than the request says; leave them out or correct them", r.ID)
 	}
 	return w, nil
+}
+
+// selected says which workflow a request selects, for an error text.
+func selected(r *workflow.Reference) string {
+	if r.ID != "" {
+		return r.ID
+	}
+	return fmt.Sprintf("the workflow %s, tag %s, of %s", quoteShort(r.Name), quoteShort(r.Tag), r.Owner)
 }
 
 // authorise checks the token and that its signer may run the workflow. What is
@@ -95,6 +104,10 @@ func (svc *service) authorise(c *call, w *aggregation.Workflow) (*auth.Token, co
 		if token, err = auth.ParseToken(c.request.Auth, time.Now(), svc.config.JWTIssuedAtTolerance); err != nil {
 			return nil, common.Address{}, unauthorized(err)
 		}
+	}
+	if token != nil && token.IssuedAt.After(time.Now().Add(svc.config.JWTIssuedAtTolerance)) {
+		// A header token was checked before its service was known.
+		return nil, common.Address{}, fail(ReasonUnauthorized, "Auth failure: JWT iat is more than %v in the future: check the clock", svc.config.JWTIssuedAtTolerance)
 	}
 	if token == nil {
 		return nil, common.Address{}, fail(ReasonUnauthorized, "Auth failure: JWT missing; send it as `Authorization: Bearer <jwt>` or in the member `auth`")
