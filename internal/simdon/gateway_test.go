@@ -27,24 +27,23 @@ import (
 func TestTriggerEndToEnd(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil, nil)
-	r, err := w.trigger("r1")
-	w.accepted("r1", r, err)
-	asked := w.log.wait(t, simdon.Asked, "r1", 8)
-	require.Len(t, asked, 8)
-	for _, e := range asked {
-		require.Equal(t, string(asked[0].Data), string(e.Data))
-	}
-	request, err := jsonrpc.DecodeNodeRequest(asked[0].Data)
-	require.NoError(t, err)
-	got, err := connector.DecodeTrigger(&request)
-	require.NoError(t, err)
-	require.Equal(t, workflow.Reference{ID: flow.Selector.WorkflowID}, got.Workflow)
-	require.Equal(t, strings.ToLower(simdon.Address(userKey).Hex()), got.Key.PublicKey)
+	w.held("r1", 8, func(asked []simdon.Event) {
+		require.Len(t, asked, 8)
+		for _, e := range asked {
+			require.Equal(t, string(asked[0].Data), string(e.Data))
+		}
+		request, err := jsonrpc.DecodeNodeRequest(asked[0].Data)
+		require.NoError(t, err)
+		got, err := connector.DecodeTrigger(&request)
+		require.NoError(t, err)
+		require.Equal(t, workflow.Reference{ID: flow.Selector.WorkflowID}, got.Workflow)
+		require.Equal(t, strings.ToLower(simdon.Address(userKey).Hex()), got.Key.PublicKey)
+	})
 	for _, e := range w.log.wait(t, simdon.Answered, "r1", 8) {
 		require.Contains(t, string(e.Data), rightAnswer("r1").ExecutionID)
 	}
 
-	r, err = w.client.Trigger(w.context(), client.Request{
+	r, err := w.client.Trigger(w.context(), client.Request{
 		ID: "r2", Workflow: workflow.Reference{Owner: "aa", Name: "payout", Tag: "v1"}, Input: jsontext.Value(`{"z":1.50,"a":[1e3]}`),
 	})
 	w.accepted("r2", r, err)
@@ -129,42 +128,36 @@ func TestLateNodeIsAskedWhenItConnects(t *testing.T) {
 		d.Node(0, 1).Set(simdon.Behaviour{Kind: simdon.Silent})
 	})
 	var wg sync.WaitGroup
-	wg.Go(func() {
-		r, err := w.trigger("r")
-		w.accepted("r", r, err)
-	})
+	var r *client.Response
+	var err error
+	wg.Go(func() { r, err = w.trigger("r") })
 	w.log.wait(t, simdon.Answered, "r", 2)
 	w.don.Node(0, 0).Set(simdon.Behaviour{})
 	wg.Wait()
+	w.accepted("r", r, err)
 }
 
 // A frozen node that thaws reads what waited in its socket; one that becomes absent loses it, and comes back.
 func TestFrozenNodeThawsAndAbsentNodeComesBack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil, nil)
-	r, err := w.trigger("r0")
-	w.accepted("r0", r, err)
-	w.log.wait(t, simdon.Asked, "r0", 8)
 	n := w.don.Node(0, 0)
 	n.Set(simdon.Behaviour{Kind: simdon.Frozen})
 	require.True(t, n.Connector().Connected(w.gateway().URL))
-	r, err = w.trigger("r1")
-	w.accepted("r1", r, err)
-	for _, e := range w.log.wait(t, simdon.Asked, "r1", 7) {
-		require.NotSame(t, n, e.Node)
-	}
-	n.Set(simdon.Behaviour{})
-	w.log.wait(t, simdon.Asked, "r1", 8)
-
+	w.held("r1", 7, func(asked []simdon.Event) {
+		for _, e := range asked {
+			require.NotSame(t, n, e.Node)
+		}
+		n.Set(simdon.Behaviour{})
+		w.log.wait(t, simdon.Asked, "r1", 8)
+	})
 	n.Set(simdon.Behaviour{Kind: simdon.Absent})
 	require.Eventually(t, func() bool { return !n.Connector().Connected(w.gateway().URL) }, patience, time.Millisecond)
-	r, err = w.trigger("r2")
+	r, err := w.trigger("r2")
 	w.accepted("r2", r, err)
 	n.Set(simdon.Behaviour{})
 	require.NoError(t, n.WaitConnected(w.context()))
-	r, err = w.trigger("r3")
-	w.accepted("r3", r, err)
-	w.log.wait(t, simdon.Asked, "r3", 8)
+	w.held("r3", 8, nil)
 }
 
 func TestReplayConflictAndOutcome(t *testing.T) {
@@ -220,16 +213,15 @@ func TestOutcomeOfALostConnection(t *testing.T) {
 	ctx, cancel := context.WithCancel(w.context())
 	request := client.Request{ID: "r", Workflow: byID, Input: anyInput}
 	var wg sync.WaitGroup
-	wg.Go(func() {
-		_, err := w.client.Trigger(ctx, request)
-		require.ErrorIs(t, err, client.ErrUnknownOutcome)
-	})
+	var lost error
+	wg.Go(func() { _, lost = w.client.Trigger(ctx, request) })
 	w.log.wait(t, simdon.Asked, "r", 8)
 	open, err := w.client.Outcome(w.context(), request)
 	require.NoError(t, err)
 	require.Equal(t, "open", open.State)
 	cancel()
 	wg.Wait()
+	require.ErrorIs(t, lost, client.ErrUnknownOutcome)
 	require.Eventually(t, func() bool {
 		failed, err := w.client.Outcome(w.context(), request)
 		require.NoError(t, err)

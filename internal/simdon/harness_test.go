@@ -18,6 +18,7 @@ import (
 	"dongate/connector"
 	"dongate/gateway"
 	"dongate/internal/simdon"
+	"dongate/jsonrpc"
 	"dongate/workflow"
 )
 
@@ -141,6 +142,37 @@ func (w *world) trigger(id string) (*client.Response, error) {
 		return !errors.Is(err, client.ErrWorkflowNotFound)
 	}, patience, 5*time.Millisecond)
 	return r, err
+}
+
+// held triggers a request that no node answers before n nodes have read it and during has run: after the answer a gateway
+// sends nothing more.
+func (w *world) held(id string, n int, during func(asked []simdon.Event)) {
+	w.t.Helper()
+	release := make(chan struct{})
+	for _, node := range w.don.Nodes() {
+		node.Handle(func(ctx context.Context, r *jsonrpc.Request) (any, error) {
+			select {
+			case <-release:
+				return rightAnswer(r.ID), nil
+			case <-ctx.Done():
+				return nil, connector.ErrNoAnswer
+			}
+		})
+	}
+	var triggering sync.WaitGroup
+	var r *client.Response
+	var err error
+	triggering.Go(func() { r, err = w.trigger(id) })
+	asked := w.log.wait(w.t, simdon.Asked, id, n)
+	if during != nil {
+		during(asked)
+	}
+	close(release)
+	triggering.Wait()
+	w.accepted(id, r, err)
+	for _, node := range w.don.Nodes() {
+		node.Handle(nil)
+	}
 }
 
 func rightAnswer(id string) client.Execution {
