@@ -64,35 +64,44 @@ func TestHandshakeRefusals(t *testing.T) {
 		second := time.Now().Unix() - 5
 		next := func() int64 { second++; return second } // each row its own second, all within tolerance
 		good := func() string { return authHeader(t, node, next(), "don", testGatewayID) }
-		for _, tt := range []struct {
+		type row struct {
 			name, header string
 			status       int
-		}{
-			{"not base64", "!!!", 400},
-			{"over 512 characters", strings.Repeat("A", 513), 400},
-			{"empty", "", 401},
-			{"too short", base64.StdEncoding.EncodeToString(make([]byte, 260)), 401},
-			{"too long", base64.StdEncoding.EncodeToString(make([]byte, 262)), 401},
-			{"all zeros", base64.StdEncoding.EncodeToString(make([]byte, 261)), 401},
-			{"unknown don", authHeader(t, node, next(), "nodon", testGatewayID), 401},
-			{"unknown node", authHeader(t, auth.NewKeySigner(key(12345)), next(), "don", testGatewayID), 401},
-			{"member of another shard", authHeader(t, node, next(), "don_1", testGatewayID), 401},
-			{"member of another DON", authHeader(t, node, next(), "other", testGatewayID), 401},
-			{"another gateway", authHeader(t, node, next(), "don", "gateway-2"), 401},
-			{"don id with junk after zeros", reSign(t, node, good(), func(b []byte) { b[4+63] = 'x' }), 401},
-			{"don id all zeros", reSign(t, node, good(), func(b []byte) { clear(b[4:68]) }), 401},
-			{"don id filled to its last byte", reSign(t, node, good(), func(b []byte) { copy(b[4:68], bytes.Repeat([]byte{'d'}, 64)) }), 401},
-			{"gateway id with junk after zeros", reSign(t, node, good(), func(b []byte) { b[68+127] = 1 }), 401},
-			{"gateway id all zeros", reSign(t, node, good(), func(b []byte) { clear(b[68:196]) }), 401},
-			{"gateway id filled to its last byte", reSign(t, node, good(), func(b []byte) { copy(b[68:196], bytes.Repeat([]byte{'g'}, 128)) }), 401},
-			{"too old", authHeader(t, node, time.Now().Unix()-6, "don", testGatewayID), 401},
-			{"too new", authHeader(t, node, time.Now().Unix()+6, "don", testGatewayID), 401},
-			{"wrap-around", authHeader(t, node, time.Now().Unix()+(1<<32)-1, "don", testGatewayID), 401},
-		} {
-			require.Equal(t, tt.status, r.attempt(tt.header), tt.name)
-			time.Sleep(11 * time.Second) // all seconds are forgotten
-			second = time.Now().Unix() - 5
+			cause        string
 		}
+		rows := func() []row { // made anew for each attempt, whose clock it is
+			second = time.Now().Unix() - 6
+			return []row{
+				{"not base64", "!!!", 400, "header_encoding"},
+				{"over 512 characters", strings.Repeat("A", 513), 400, "header_encoding"},
+				{"empty", "", 401, "header_invalid"},
+				{"too short", base64.StdEncoding.EncodeToString(make([]byte, 260)), 401, "header_invalid"},
+				{"too long", base64.StdEncoding.EncodeToString(make([]byte, 262)), 401, "header_invalid"},
+				{"all zeros", base64.StdEncoding.EncodeToString(make([]byte, 261)), 401, "header_invalid"},
+				{"unknown don", authHeader(t, node, next(), "nodon", testGatewayID), 401, "unknown_don"},
+				{"unknown node", authHeader(t, auth.NewKeySigner(key(12345)), next(), "don", testGatewayID), 401, "unknown_node"},
+				{"member of another shard", authHeader(t, node, next(), "don_1", testGatewayID), 401, "not_a_member"},
+				{"member of another DON", authHeader(t, node, next(), "other", testGatewayID), 401, "not_a_member"},
+				{"another gateway", authHeader(t, node, next(), "don", "gateway-2"), 401, "wrong_gateway"},
+				{"don id with junk after zeros", reSign(t, node, good(), func(b []byte) { b[4+63] = 'x' }), 401, "header_invalid"},
+				{"don id all zeros", reSign(t, node, good(), func(b []byte) { clear(b[4:68]) }), 401, "header_invalid"},
+				{"don id filled to its last byte", reSign(t, node, good(), func(b []byte) { copy(b[4:68], bytes.Repeat([]byte{'d'}, 64)) }), 401, "unknown_don"},
+				{"gateway id with junk after zeros", reSign(t, node, good(), func(b []byte) { b[68+127] = 1 }), 401, "header_invalid"},
+				{"gateway id all zeros", reSign(t, node, good(), func(b []byte) { clear(b[68:196]) }), 401, "header_invalid"},
+				{"gateway id filled to its last byte", reSign(t, node, good(), func(b []byte) { copy(b[68:196], bytes.Repeat([]byte{'g'}, 128)) }), 401, "wrong_gateway"},
+				{"too old", authHeader(t, node, time.Now().Unix()-6, "don", testGatewayID), 401, "clock_skew"},
+				{"too new", authHeader(t, node, time.Now().Unix()+6, "don", testGatewayID), 401, "clock_skew"},
+				{"wrap-around", authHeader(t, node, 1<<32-1, "don", testGatewayID), 401, "clock_skew"},
+			}
+		}
+		for i := range rows() {
+			tt := rows()[i]
+			before := r.handshakes(tt.cause)
+			require.Equal(t, tt.status, r.attempt(tt.header), tt.name)
+			require.Equal(t, before+1, r.handshakes(tt.cause), "%s: %s", tt.name, tt.cause)
+			time.Sleep(11 * time.Second) // all seconds are forgotten
+		}
+		second = time.Now().Unix() - 6
 		require.Equal(t, 101, r.attempt(good()))
 	})
 }
