@@ -38,6 +38,21 @@ func (e elapsed) MarshalJSON() ([]byte, error) {
 	return fmt.Appendf(nil, "%.1f", float64(e)/float64(time.Millisecond)), nil
 }
 
+// wrap splits text at spaces into lines of at most width characters, longer words
+// aside.
+func wrap(text string, width int) []string {
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
+			lines = append(lines, line)
+			line = ""
+		}
+		line = strings.TrimSpace(line + " " + word)
+	}
+	return append(lines, line)
+}
+
 // table aligns the columns of consecutive rows; a row of one cell stands alone
 // and does not widen the first column.
 type table struct {

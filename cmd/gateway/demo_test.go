@@ -1,0 +1,130 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"dongate/internal/simdon"
+)
+
+func ms(n float64) elapsed { return elapsed(n * float64(time.Millisecond)) }
+
+// splitStory is a scene of one shard of four and one of one.
+func splitStory() *story {
+	node := func(shard, name, role string, asked, answered elapsed, said string) *nodeStory {
+		return &nodeStory{Shard: shard, Node: name, Role: role, Asked: asked, Answered: answered, Said: said, vote: said}
+	}
+	return &story{
+		Title: "A scene", About: []string{"What it shows."},
+		Nodes: []*nodeStory{
+			node("demo", "n0", "", ms(0.5), ms(30), "ACCEPTED 1"),
+			node("demo", "n1", "lies", ms(0.4), ms(1), "ACCEPTED 2"),
+			node("demo", "n2", "", ms(0.6), ms(10), "ACCEPTED 1"),
+			node("demo", "n3", "", ms(0.6), ms(20), "ACCEPTED 1"),
+			node("demo_1", "n4", "frozen", never, never, ""),
+		},
+		Answers: []answerStory{{Status: 200, Reason: "result", Text: "ACCEPTED 1", At: ms(30.5)}},
+	}
+}
+
+func TestStoryCountsQuorums(t *testing.T) {
+	t.Parallel()
+	s := splitStory()
+	s.countQuorums(3)
+	require.Equal(t, []quorumStory{{Shard: "demo", Node: "n0", Nodes: 3, Of: 4, At: ms(30)}}, s.Quorums)
+
+	s = splitStory()
+	s.countQuorums(4)
+	require.Empty(t, s.Quorums, "a vote for something else does not count")
+
+	s = splitStory()
+	s.Nodes[1].Shard = "demo_1"
+	s.Nodes[1].vote = s.Nodes[0].vote
+	s.countQuorums(4)
+	require.Empty(t, s.Quorums, "a vote of another shard does not count")
+}
+
+func TestStoryIsTold(t *testing.T) {
+	t.Parallel()
+	s := splitStory()
+	s.countQuorums(3)
+	s.Answers = append(s.Answers, answerStory{What: "altered", Status: 401, Reason: "unauthorized", At: ms(1.25),
+		Text: "Auth failure: JWT digest 0x5157c3bd4a2d64d5f62548013fb79cb2b489b6845d91f39e02cd7f25e2180d61 does not match the request, whose digest is another"})
+	var out bytes.Buffer
+	require.NoError(t, s.tell(&out, style{}, 7))
+	require.Equal(t, `
+7  A scene
+   What it shows.
+
+   shard    node           asked    answered   said
+   demo     n1            0.4 ms      1.0 ms   ACCEPTED 2          lies
+   demo     n2            0.6 ms     10.0 ms   ACCEPTED 1
+   demo     n3            0.6 ms     20.0 ms   ACCEPTED 1
+   demo     n0            0.5 ms     30.0 ms   ACCEPTED 1          makes the quorum
+   demo_1   n4                 -           -                       frozen
+
+   quorum      30.0 ms   demo: 3 of 4 nodes have said the same
+   answer      30.5 ms   200 result  ACCEPTED 1
+   altered      1.2 ms   401 unauthorized  Auth failure: JWT digest 0x5157c3bd.. does not match the request, whose
+                         digest is another
+   verdict               as expected
+`, out.String())
+
+	s.expect(true, "never said")
+	s.expect(false, "the answer was %d", 42)
+	out.Reset()
+	require.NoError(t, s.tell(&out, style{colour: true}, 7))
+	require.Contains(t, out.String(), "\x1b[31mNOT AS EXPECTED: \x1b[0mthe answer was 42\n")
+}
+
+// The demo must notice when the gateway's answer is not the one it promises.
+func TestDemoChecksItself(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	s, err := newStage(ctx, zap.NewNop())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.close()) }()
+
+	for shard := range demoShards {
+		for node := range demoNodes {
+			s.cast(shard, node, dissenting) // all agree, on something else
+		}
+	}
+	st, signed, err := s.sceneHonest(ctx)
+	require.NoError(t, err)
+	require.Len(t, st.Wrong, 1)
+	require.Contains(t, st.Wrong[0], "the answer is not that of the honest nodes")
+
+	s.everybodyHonest()
+	s.note(s.don.Node(0, 0), signed.ID, func(a *act) { a.times = 2 })
+	require.Equal(t, 2, s.asked(s.don.Node(0, 0)))
+	st = &story{}
+	fresh, err := s.sign(demoInput)
+	require.NoError(t, err)
+	s.note(s.don.Node(1, 1), fresh.ID, func(a *act) { a.times = 1 })
+	require.NoError(t, s.play(ctx, st, fresh, nil))
+	require.Equal(t, []string{"node-1-1 was asked 2 times"}, st.Wrong)
+
+	s.don.Node(0, 0).Set(simdon.Behaviour{Kind: simdon.Frozen})
+	replayed, err := s.sceneReplay(ctx, fresh)
+	require.NoError(t, err)
+	require.Empty(t, replayed.Wrong)
+	unused, err := s.sign(demoInput)
+	require.NoError(t, err)
+	replayed, err = s.sceneReplay(ctx, unused)
+	require.NoError(t, err)
+	require.Equal(t, []string{"it was answered with 200 result"}, replayed.Wrong)
+}
+
+func TestDemoCanBeStopped(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(stopSignal{})
+	err := demo(ctx, &world{stdout: &bytes.Buffer{}}, false, false)
+	require.ErrorAs(t, err, new(stopSignal))
+}
