@@ -2,7 +2,7 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"os"
 	"os/signal"
 	"syscall"
@@ -73,8 +73,7 @@ func serve(ctx context.Context, w *world, l *loaded, ready bool) error {
 		return err
 	}
 	if err := srv.Start(); err != nil {
-		return fail(exitStart, "cannot start: %w", err).
-			withHint("Set another host or port in %s, or end the process that holds it.", l.file)
+		return fail(exitStart, "cannot start: %w", err).withHint("%s", startHint(err, l.file))
 	}
 	for {
 		select {
@@ -85,7 +84,7 @@ func serve(ctx context.Context, w *world, l *loaded, ready bool) error {
 		}
 		break
 	}
-	log.Info(fmt.Sprint(context.Cause(ctx)))
+	log.Info("told to stop", zap.NamedError("cause", context.Cause(ctx)))
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.config.ShutdownTimeout)
 	defer cancel()
 	if err := srv.Shutdown(drain); err != nil {
@@ -94,4 +93,17 @@ func serve(ctx context.Context, w *world, l *loaded, ready bool) error {
 		log.Warn("some connections were cut off", zap.Error(err))
 	}
 	return nil
+}
+
+// startHint says what to do about a listener that cannot be opened.
+func startHint(err error, file string) string {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return "Another process has this port: end it, or set another port in " + file + "."
+	case errors.Is(err, syscall.EACCES):
+		return "Ports below 1024 need a privilege: set another port in " + file + ", or grant CAP_NET_BIND_SERVICE."
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return "This machine does not have that address: set another host in " + file + "."
+	}
+	return ""
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -63,7 +64,7 @@ have run; 15 nothing took it; 16 the nodes agreed on an error.`,
 			}
 			c, err := client.New(client.Config{URLs: gatewayURLs(w, urls), Signer: signer, Timeout: timeout})
 			if err != nil {
-				return usage(cmd, err)
+				return usage(cmd, fmt.Errorf("--url or %s: %s", envURL, strings.TrimPrefix(err.Error(), "client: ")))
 			}
 			defer c.CloseIdleConnections()
 			r := triggerReport{ID: signed.ID, Signer: address(signer)}
