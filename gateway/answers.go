@@ -25,18 +25,22 @@ type answer struct {
 // known returns the vote for an answer whose bytes equal one already digested,
 // which spares the canonical form (protocol §5: honest answers are mostly
 // identical to the byte).
-func (f *flight) known(r *jsonrpc.Response) (aggregation.Vote, bool) {
-	if r.Result == nil {
-		return aggregation.Vote{}, false
-	}
+// more is false for what is past the votes a node has in one request, so that
+// it is not even digested.
+func (f *flight) known(shardIndex int, n *node, r *jsonrpc.Response) (v aggregation.Vote, known, more bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if count := &f.shards[shardIndex].deliveries[n.index].answers; *count < aggregation.MaxVotesPerNode {
+		*count++
+	} else {
+		return aggregation.Vote{}, false, false
+	}
 	for _, a := range f.answers {
-		if a.payload != nil && a.method == r.Method && bytes.Equal(a.payload, r.Result) {
-			return a.vote, true
+		if r.Result != nil && a.payload != nil && a.method == r.Method && bytes.Equal(a.payload, r.Result) {
+			return a.vote, true, true
 		}
 	}
-	return aggregation.Vote{}, false
+	return aggregation.Vote{}, false, true
 }
 
 // vote counts a node's answer, unless the request is decided: then it is Late, also

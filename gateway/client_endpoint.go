@@ -27,15 +27,20 @@ type clientEndpoint struct {
 	server  *Server
 	gate    atomic.Int64  // requests being worked on, at most maxConcurrentRequests
 	idle    chan struct{} // capacity 1: the gate fell to 0 while draining
-	reading byteBudget    // bodies read and not yet answered
+	large   chan struct{} // places for working on large bodies
 	address *addressLimiter
+
+	// reading is the bytes of bodies from the socket until they are dispatched or
+	// refused; readingLimit is its bound.
+	reading      atomic.Int64
+	readingLimit int64
 }
 
 func newClientEndpoint(s *Server) *clientEndpoint {
-	e := &clientEndpoint{server: s, idle: make(chan struct{}, 1), address: newAddressLimiter(&s.config.UserServer)}
-	e.reading.limit = s.config.UserServer.MaxRequestBytes // of a gateway that serves nothing
+	e := &clientEndpoint{server: s, idle: make(chan struct{}, 1), large: make(chan struct{}, largePlaces()), address: newAddressLimiter(&s.config.UserServer)}
+	e.readingLimit = s.config.UserServer.MaxRequestBytes // of a gateway that serves nothing
 	for _, svc := range s.services {
-		e.reading.limit = max(e.reading.limit, svc.config.MaxOpenBytes)
+		e.readingLimit += svc.config.MaxOpenBytes
 	}
 	return e
 }
@@ -49,8 +54,9 @@ func (e *clientEndpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	out := e.recovered(w, r, start)
 	e.server.metrics.request(out.reason, time.Since(start))
-	if out.reason == ReasonAbandoned {
-		return
+	if out.reason == ReasonAbandoned || (out.reason == reasonBatch && r.Context().Err() != nil) {
+		// Nobody is there to read an answer; an empty 200 would be a wrong one.
+		panic(http.ErrAbortHandler)
 	}
 	h := w.Header()
 	h.Set("Content-Type", e.server.config.UserServer.ContentTypeHeader)
@@ -64,8 +70,8 @@ func (e *clientEndpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if out.allow != "" {
 		h.Set("Allow", out.allow)
 	}
-	if out.close {
-		h.Set("Connection", "close")
+	if r.ProtoMajor == 1 && (out.close || e.server.draining.Load()) {
+		h.Set("Connection", "close") // in HTTP/2 it would end the other requests' connection too
 	}
 	w.WriteHeader(out.status)
 	_, _ = w.Write(out.body)
@@ -102,9 +108,8 @@ func (e *clientEndpoint) serve(w http.ResponseWriter, r *http.Request, start tim
 		return out
 	}
 	cfg := &e.server.config.UserServer
-	if ok, wait := e.address.allow(r, start); !ok {
-		e.server.metrics.throttled.WithLabelValues("address").Inc()
-		return refuse(&failure{reason: ReasonRateLimited, message: "rate limit exceeded: too many requests from this address", retryAfter: wait})
+	if f := e.admitAddress(r, start); f != nil {
+		return refuse(f)
 	}
 	if r.URL.Path != cfg.Path {
 		return refuse(&failure{reason: ReasonInvalidRequest, status: http.StatusNotFound, message: "unknown path; JSON-RPC requests go to " + cfg.Path})
@@ -132,12 +137,23 @@ func (e *clientEndpoint) serve(w http.ResponseWriter, r *http.Request, start tim
 	if f != nil {
 		return refuse(f)
 	}
-	defer e.reading.giveBody(int64(len(body)))
+	held := &work{endpoint: e, bytes: int64(len(body))}
+	defer held.done()
 	deadline := start.Add(cfg.RequestTimeout)
 	if jsonrpc.IsBatch(body) {
-		return e.batch(r.Context(), body, hasToken, deadline)
+		return e.batch(r, body, held, hasToken, deadline)
 	}
-	return e.single(r.Context(), body, token, deadline, false)
+	return e.single(r.Context(), body, held, token, deadline, false)
+}
+
+// admitAddress takes a token of the client's address.
+func (e *clientEndpoint) admitAddress(r *http.Request, now time.Time) *failure {
+	ok, wait := e.address.allow(r, now)
+	if ok {
+		return nil
+	}
+	e.server.metrics.throttled.WithLabelValues("address").Inc()
+	return &failure{reason: ReasonRateLimited, message: "rate limit exceeded: too many requests from this address", retryAfter: wait}
 }
 
 // enter takes one of the maxConcurrentRequests places.
@@ -214,20 +230,20 @@ func (e *clientEndpoint) readBody(w http.ResponseWriter, r *http.Request, start 
 	for {
 		n, err := io.CopyN(buf, limited, 64<<10)
 		accounted += n
-		if !e.reading.takeBody(n) {
-			e.reading.giveBody(accounted - n)
+		if e.reading.Add(n) > e.readingLimit {
+			e.reading.Add(-accounted)
 			return nil, overloaded("requests being read hold too many bytes")
 		}
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
-			e.reading.giveBody(accounted)
+			e.reading.Add(-accounted)
 			return nil, bodyFailure(err)
 		}
 	}
 	if int64(buf.Len()) > cfg.MaxRequestBytes {
-		e.reading.giveBody(accounted)
+		e.reading.Add(-accounted)
 		return nil, tooLarge
 	}
 	// The answer may take longer than reading may.
@@ -243,8 +259,11 @@ func bodyFailure(err error) *failure {
 	return &failure{reason: ReasonInvalidRequest, message: "the body could not be read to its end", cause: err}
 }
 
-// single answers one request object.
-func (e *clientEndpoint) single(ctx context.Context, body []byte, header *auth.Token, deadline time.Time, inBatch bool) reply {
+// single answers one request object; held is what it gives back on its way.
+func (e *clientEndpoint) single(ctx context.Context, body []byte, held *work, header *auth.Token, deadline time.Time, inBatch bool) reply {
+	if !held.begin(ctx, deadline) {
+		return replyFailure(nil, overloaded("too many large requests at once"), inBatch)
+	}
 	req, err := jsonrpc.DecodeRequest(body)
 	if err == nil {
 		err = req.Validate()
@@ -252,7 +271,7 @@ func (e *clientEndpoint) single(ctx context.Context, body []byte, header *auth.T
 	if err != nil {
 		return replyFailure(decodeFailure(err, inBatch))
 	}
-	answer, reason, f := e.dispatch(ctx, &call{request: req, header: header, deadline: deadline})
+	answer, reason, f := e.dispatch(ctx, &call{request: req, header: header, deadline: deadline, held: held})
 	if f != nil {
 		e.server.logFailure(&req, f)
 		return replyFailure(&req.ID, f, inBatch)
@@ -284,7 +303,7 @@ func (e *clientEndpoint) dispatch(ctx context.Context, c *call) ([]byte, Reason,
 
 // batch answers an array: always 200 with the answers in order, each element a
 // request of its own, running concurrently (protocol §1).
-func (e *clientEndpoint) batch(ctx context.Context, body []byte, hasToken bool, deadline time.Time) reply {
+func (e *clientEndpoint) batch(r *http.Request, body []byte, held *work, hasToken bool, deadline time.Time) reply {
 	elements, err := jsonrpc.SplitBatch(body)
 	most := e.server.config.UserServer.MaxBatch
 	switch {
@@ -296,33 +315,23 @@ func (e *clientEndpoint) batch(ctx context.Context, body []byte, hasToken bool, 
 	case len(elements) == 0 || len(elements) > most:
 		return replyFailure(nil, fail(ReasonInvalidRequest, "a batch has 1 to %d elements", most), false)
 	}
-	for _, el := range elements {
+	parts := make([]*work, len(elements))
+	for i, el := range elements {
 		if el.Kind() == '[' {
 			return replyFailure(nil, fail(ReasonInvalidRequest, "a batch inside a batch"), false)
 		}
+		// A copy of its own, so that one element does not hold the whole body.
+		elements[i] = el.Clone()
 	}
+	for i, el := range elements {
+		parts[i] = &work{endpoint: e, bytes: int64(len(el))}
+		held.bytes -= parts[i].bytes
+	}
+	held.done()
 	replies := make([]reply, len(elements))
 	var running sync.WaitGroup
-	for i, el := range elements {
-		if i > 0 && !e.enter() { // the first has the HTTP request's own place
-			id := elementID(el)
-			replies[i] = replyFailure(id, overloaded("too many concurrent requests (maxConcurrentRequests)"), true)
-			continue
-		}
-		running.Add(1)
-		go func() {
-			defer running.Done()
-			if i > 0 {
-				defer e.leave()
-			}
-			defer func() {
-				if p := recover(); p != nil {
-					e.server.log.Error("panic in a batch element", zap.Any("panic", p), zap.Stack("stack"))
-					replies[i] = replyFailure(elementID(el), fail(ReasonInternal, "internal error"), true)
-				}
-			}()
-			replies[i] = e.single(ctx, el, nil, deadline, true)
-		}()
+	for i := range elements {
+		running.Go(func() { replies[i] = e.element(r, elements[i], parts[i], i == 0, deadline); elements[i] = nil })
 	}
 	running.Wait()
 	out := []byte{'['}
@@ -334,6 +343,28 @@ func (e *clientEndpoint) batch(ctx context.Context, body []byte, hasToken bool, 
 		e.server.metrics.element(replies[i].reason)
 	}
 	return reply{status: http.StatusOK, reason: reasonBatch, body: append(out, ']')}
+}
+
+// element answers one element of a batch. The first has the HTTP request's own
+// place at the gate and token of the address, the others take theirs.
+func (e *clientEndpoint) element(r *http.Request, el []byte, held *work, first bool, deadline time.Time) (out reply) {
+	defer held.done()
+	defer func() {
+		if p := recover(); p != nil {
+			e.server.log.Error("panic in a batch element", zap.Any("panic", p), zap.Stack("stack"))
+			out = replyFailure(nil, fail(ReasonInternal, "internal error"), true)
+		}
+	}()
+	if !first {
+		if f := e.admitAddress(r, time.Now()); f != nil {
+			return replyFailure(elementID(el), f, true)
+		}
+		if !e.enter() {
+			return replyFailure(elementID(el), overloaded("too many concurrent requests (maxConcurrentRequests)"), true)
+		}
+		defer e.leave()
+	}
+	return e.single(r.Context(), el, held, nil, deadline, true)
 }
 
 // reasonBatch labels an HTTP request that carried a batch; its elements are

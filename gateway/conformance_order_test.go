@@ -172,7 +172,7 @@ func TestRefusedRequestsKeepTheirToken(t *testing.T) {
 			}, "the new key counts")
 		}},
 		{"gate", "overloaded", clientSigner, func() { r.srv.clients.enter() }, func() { r.srv.clients.leave() }},
-		{"open bytes", "overloaded", clientSigner, func() { svc.open.takeBody(10_000) }, func() { svc.open.giveBody(10_000) }},
+		{"open bytes", "overloaded", clientSigner, func() { svc.open.takeAnswer(10_000, true) }, func() { svc.open.giveAnswer(10_000) }},
 		{"open requests", "rate_limited", clientSigner, func() {
 			for range maxOpenPerWorkflow {
 				svc.flights.reserve(w.Selector.WorkflowID)
@@ -267,7 +267,7 @@ func TestClaimsThatCannotBeStored(t *testing.T) {
 	for _, n := range nodes {
 		require.Zero(t, n.seen())
 	}
-	require.Zero(t, r.svc().open.total.Load())
+	require.Zero(t, r.svc().open.held())
 	require.Empty(t, r.svc().flights.workflows)
 }
 
@@ -301,7 +301,7 @@ func TestPanicIsInternal(t *testing.T) {
 		require.Equal(t, "internal", a.reason())
 		require.False(t, bytes.Contains(a.raw, []byte("claims.go")), "%s", a.raw)
 		require.Equal(t, 200, r.trigger(w, "").status, "the gateway lives on")
-		require.Zero(t, r.svc().open.total.Load(), "everything is given back")
+		require.Zero(t, r.svc().open.held(), "everything is given back")
 		require.Empty(t, r.svc().flights.workflows)
 		r.eventually(func() bool { return r.srv.clients.gate.Load() == 0 }, "the gate is empty")
 	}

@@ -28,6 +28,17 @@ func (r *rig) votes(shard string, status aggregation.VoteStatus) int {
 	return int(testutil.ToFloat64(r.srv.topology.shards[shard].m.votes[status]))
 }
 
+// within waits for ch at most a minute, which in a bubble is over at once.
+func within[T any](t *testing.T, ch <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-ch:
+	case <-time.After(time.Minute):
+		require.FailNow(t, "nothing came")
+	}
+	return v
+}
+
 // live is the session of a node, nil when it has none.
 func (r *rig) live(shard string, index int) *session {
 	return r.srv.topology.shards[shard].nodes[index].session.Load()
@@ -248,7 +259,7 @@ func TestRouting(t *testing.T) {
 			case "report":
 				wantReports++
 			case "action":
-				require.Equal(t, tt.id, (<-n.got).ID)
+				require.Equal(t, tt.id, within(t, n.got).ID)
 			}
 			require.Equal(t, wantReports, reports(), tt.id)
 			require.Empty(t, n.got, tt.id)
@@ -298,7 +309,7 @@ func TestThrottledActionOfAShard(t *testing.T) {
 			id := fmt.Sprintf("http_action/0x1/%d", i)
 			start := time.Now()
 			n.send(jsonrpc.AppendResult(nil, id, "http_action", []byte(`{"url":"https://example.org/"}`)))
-			got := <-n.got
+			got := within(t, n.got)
 			require.Zero(t, time.Since(start), "at once")
 			require.Equal(t, id, got.ID)
 			require.JSONEq(t, `{"errorMessage":"rate limit exceeded","isValidationError":true}`, string(got.Params))
@@ -321,7 +332,7 @@ func TestMalformedMessagesStartAtZeroWithTheNextSession(t *testing.T) {
 			require.NotNil(t, r.live("don", 0), "ninety-nine are tolerated")
 			n.send([]byte(`{}`))
 			synctest.Wait()
-			<-n.ended
+			within(t, n.ended)
 			require.True(t, websocket.IsCloseError(n.closeErr, websocket.ClosePolicyViolation), "%v", n.closeErr)
 			require.Nil(t, r.live("don", 0))
 			n = r.connect("don", 0, nil, nil)

@@ -19,6 +19,7 @@ type delivery struct {
 	failures int       // sends that failed so far
 	next     time.Time // when to try again; zero: not scheduled
 	expires  time.Time // a queued send not written by then has failed
+	answers  uint8     // answers of the node that were looked at
 }
 
 // The phases of a delivery.
@@ -82,6 +83,15 @@ func (f *flight) sendLocked(d *delivery, now time.Time) {
 		d.state.Store(word(attempt, phaseIdle))
 		fs.shard.m.sends.refused.Inc()
 		f.scheduleLocked(d, now)
+		return
+	}
+	f.dueLocked(d.expires)
+}
+
+// dueLocked wakes the waiter if it would look only after t.
+func (f *flight) dueLocked(t time.Time) {
+	if t.Before(f.armed) {
+		f.look()
 	}
 }
 
@@ -92,6 +102,7 @@ func (f *flight) scheduleLocked(d *delivery, now time.Time) {
 	d.next = now.Add(backoff(f.service.config.Retry.InitialInterval, f.service.config.Retry.MaxInterval,
 		f.service.config.Retry.Multiplier, d.failures, rand.Float64()))
 	d.failures++
+	f.dueLocked(d.next)
 }
 
 // backoff is the wait before retry number n (from 0), u uniform in [0, 1).
@@ -130,14 +141,23 @@ func (f *flight) sendFailed(d *delivery) {
 	} else {
 		f.scheduleLocked(d, now)
 	}
-	if d.next.Before(f.armed) {
-		f.look()
+}
+
+// lost tells that an attempt was written to a session that has ended or been
+// replaced meanwhile: the node may never read it.
+func (d *delivery) lost(attempt uint32) {
+	f := d.flight
+	f.mu.Lock()
+	again := f.shards[d.shard].votes[d.node] == nil && d.state.CompareAndSwap(word(attempt, phaseWritten), word(attempt, phaseIdle))
+	f.mu.Unlock()
+	if again {
+		f.sendFailed(d)
 	}
 }
 
-// nodeConnected sends the request to a node that has just connected, unless it
-// is queued or was delivered in this session; a node that lost the session it
-// was sent the request on, without having answered, is sent it again.
+// nodeConnected sends the request to a node that has just connected, unless that
+// has happened in this session; a request that still waits in an older session,
+// or went out on one without having been answered, is sent again.
 func (f *flight) nodeConnected(sh *shard, n *node) {
 	now := time.Now()
 	f.mu.Lock()
@@ -148,7 +168,7 @@ func (f *flight) nodeConnected(sh *shard, n *node) {
 			continue
 		}
 		d := &fs.deliveries[n.index]
-		if s := d.state.Load(); s&3 == phaseWritten && fs.votes[n.index] == nil && d.via != n.session.Load() {
+		if s := d.state.Load(); d.via != n.session.Load() && (s&3 == phaseQueued || s&3 == phaseWritten && fs.votes[n.index] == nil) {
 			d.state.CompareAndSwap(s, word(s>>2, phaseIdle))
 		}
 		f.sendLocked(d, now)

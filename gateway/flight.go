@@ -81,8 +81,8 @@ func (f *flight) decideLocked(now time.Time) aggregation.Decision {
 		f.decision = d
 		f.answered.Store(true)
 		f.look()
-	} else if d.Wake.Before(f.armed) {
-		f.look()
+	} else {
+		f.dueLocked(d.Wake)
 	}
 	return d
 }
@@ -108,8 +108,10 @@ func (f *flight) wait(ctx context.Context, killed <-chan struct{}) aggregation.D
 			f.mu.Unlock()
 			return d
 		}
+		f.armed = time.Time{} // nothing needs to wake the one who is awake
+		next := f.retryLocked(now)
 		f.armed = d.Wake
-		if next := f.retryLocked(now); !next.IsZero() && next.Before(f.armed) {
+		if !next.IsZero() && next.Before(f.armed) {
 			f.armed = next
 		}
 		timer.Reset(f.armed.Sub(now))
@@ -139,6 +141,22 @@ func (f *flight) giveUp(d aggregation.Decision) aggregation.Decision {
 		f.decision = d
 	}
 	return f.decision
+}
+
+// mayHaveRun says, for an error text, whether any node was sent the request.
+func (f *flight) mayHaveRun() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range f.shards {
+		for j := range f.shards[i].deliveries {
+			// Once an attempt was made, only its phase tells whether it got anywhere;
+			// one that was lost on the way may have been read.
+			if f.shards[i].deliveries[j].state.Load()>>2 > 0 {
+				return "nodes that were may have run it"
+			}
+		}
+	}
+	return "none was sent it"
 }
 
 // states describes each assigned shard for a client that got no quorum.

@@ -62,13 +62,15 @@ func (e *nodeEndpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	srv := e.server
 	switch {
 	case r.URL.Path != srv.config.NodeServer.Path:
+		w.Header().Set("Connection", "close") // whoever is refused keeps no connection
 		http.NotFound(w, r)
 		return
 	case r.Method != http.MethodGet:
+		w.Header().Set("Connection", "close")
 		w.Header().Set("Allow", http.MethodGet)
 		http.Error(w, "the node endpoint takes GET with a WebSocket upgrade", http.StatusMethodNotAllowed)
 		return
-	case srv.draining.Load():
+	case e.isClosed(): // not while draining: open requests may need the node
 		e.refuse(w, "draining", http.StatusServiceUnavailable, "shutting down")
 		return
 	}
@@ -108,7 +110,14 @@ func (e *nodeEndpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (e *nodeEndpoint) refuse(w http.ResponseWriter, label string, status int, text string) {
 	e.server.metrics.handshakes.WithLabelValues(label).Inc()
+	w.Header().Set("Connection", "close")
 	http.Error(w, text, status)
+}
+
+func (e *nodeEndpoint) isClosed() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.closed
 }
 
 // authenticate checks the Authorization header. When cause is "" the node has a

@@ -170,7 +170,7 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 		st := svc.metadata.Stats()
 		svc.metaMu.Unlock()
 		gauge(descOpen, float64(svc.flights.len()), svc.name)
-		gauge(descOpenBytes, float64(svc.open.total.Load()), svc.name)
+		gauge(descOpenBytes, float64(svc.open.held()), svc.name)
 		gauge(descWorkflows, float64(st.Workflows), svc.name)
 		gauge(descKeys, float64(st.Keys), svc.name)
 		gauge(descObservations, float64(st.Observations), svc.name)

@@ -106,14 +106,19 @@ func TestMalformedWindow(t *testing.T) {
 
 func TestByteBudget(t *testing.T) {
 	t.Parallel()
-	b := &byteBudget{limit: 100}
+	b := newByteBudget(100)
 	require.True(t, b.takeAnswer(50, false))
 	require.False(t, b.takeAnswer(1, false), "answers take at most half")
-	require.True(t, b.takeBody(50))
-	require.False(t, b.takeBody(1))
+	require.False(t, b.takeBody("a", 26), "past half, an owner gets a quarter")
+	require.True(t, b.takeBody("a", 25))
+	require.False(t, b.takeBody("a", 1))
+	require.True(t, b.takeBody("b", 25))
+	require.False(t, b.takeBody("c", 1), "all is taken")
 	require.True(t, b.takeAnswer(10, true))
 	b.giveAnswer(60)
-	b.giveBody(50)
-	require.Zero(t, b.total.Load())
-	require.Zero(t, b.answers.Load())
+	b.giveBody("a", 25)
+	b.giveBody("b", 25)
+	require.Zero(t, b.held())
+	require.Zero(t, b.answers)
+	require.Empty(t, b.owners)
 }

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"sync"
-	"sync/atomic"
 )
 
 // maxOpenPerWorkflow bounds the open requests of one workflow (protocol §5).
@@ -65,6 +64,13 @@ func (r *flightRegistry) remove(f *flight) {
 		r.byID[f.id] = append(append([]*flight(nil), list[:i]...), list[i+1:]...)
 		return
 	}
+}
+
+// open reports whether any request is open under id.
+func (r *flightRegistry) open(id string) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return len(r.byID[id]) > 0
 }
 
 func (r *flightRegistry) len() int {
@@ -139,40 +145,4 @@ func (f *flight) awaits(shardIndex int, n *node) bool {
 	fs := &f.shards[shardIndex]
 	p := fs.deliveries[n.index].phase()
 	return (p == phaseWritten || p == phaseWriting) && fs.votes[n.index] == nil
-}
-
-// byteBudget accounts the bytes that open requests hold: their own bodies and
-// the nodes' answers. Answers take at most half, so that nodes cannot keep
-// clients out by answering at length. Safe for concurrent use.
-type byteBudget struct {
-	limit   int64
-	total   atomic.Int64
-	answers atomic.Int64
-}
-
-// takeBody reserves n bytes for a request; false: there is no room.
-func (b *byteBudget) takeBody(n int64) bool {
-	if b.total.Add(n) > b.limit {
-		b.total.Add(-n)
-		return false
-	}
-	return true
-}
-
-func (b *byteBudget) giveBody(n int64) { b.total.Add(-n) }
-
-// takeAnswer reserves n bytes for a node's answer; false: there is no room.
-// force takes them in any case.
-func (b *byteBudget) takeAnswer(n int64, force bool) bool {
-	answers, total := b.answers.Add(n), b.total.Add(n)
-	if !force && (answers > b.limit/2 || total > b.limit) {
-		b.giveAnswer(n)
-		return false
-	}
-	return true
-}
-
-func (b *byteBudget) giveAnswer(n int64) {
-	b.answers.Add(-n)
-	b.total.Add(-n)
 }

@@ -43,6 +43,10 @@ func (srv *Server) route(s *session, data []byte) {
 			srv.malformed(s, "panic")
 		}
 	}()
+	if len(data) > largeMessage {
+		srv.large <- struct{}{}
+		defer func() { <-srv.large }()
+	}
 	resp, err := jsonrpc.DecodeResponse(data)
 	if err == nil {
 		err = resp.Check()
@@ -105,6 +109,10 @@ func (srv *Server) drop(s *session, why string) { s.node.shard.m.dropped[why].In
 // answer counts a node's answer to a trigger as a vote in the flight it is for.
 func (svc *service) answer(s *session, r *jsonrpc.Response) {
 	n := s.node
+	if !svc.flights.open(r.ID) {
+		svc.server.drop(s, dropLate)
+		return
+	}
 	named, ok := namedWorkflow(r.Result)
 	if !ok {
 		svc.server.drop(s, dropForeign)
@@ -115,7 +123,11 @@ func (svc *service) answer(s *session, r *jsonrpc.Response) {
 		svc.server.drop(s, why)
 		return
 	}
-	v, known := f.known(r)
+	v, known, more := f.known(shardIndex, n, r)
+	if !more {
+		svc.server.drop(s, dropSuperfluous)
+		return
+	}
 	if !known {
 		digest, err := r.VoteDigest()
 		if err != nil {
@@ -149,7 +161,8 @@ func namedWorkflow(result jsontext.Value) (string, bool) {
 	var named struct {
 		WorkflowID jsontext.Value `json:"workflow_id"`
 	}
-	if err := json.Unmarshal(result, &named); err != nil {
+	// The envelope's decoder has refused duplicates, which costs to look for.
+	if err := json.Unmarshal(result, &named, jsontext.AllowDuplicateNames(true)); err != nil {
 		return "", false
 	}
 	if named.WorkflowID == nil || string(named.WorkflowID) == `""` || named.WorkflowID.Kind() == 'n' {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -62,6 +63,7 @@ type Server struct {
 	started  time.Time
 	draining atomic.Bool
 	killed   chan struct{} // closed when open requests are given up
+	large    chan struct{} // places for decoding and digesting large messages of nodes
 	killOnce sync.Once
 	stop     context.CancelFunc
 	running  sync.WaitGroup
@@ -77,7 +79,7 @@ func New(o Options) (*Server, error) {
 	}
 	srv := &Server{
 		config: o.Config, options: o, log: o.Log, metrics: newMetrics(), claims: o.Claims,
-		services: map[string]*service{}, started: time.Now(), killed: make(chan struct{}),
+		services: map[string]*service{}, started: time.Now(), killed: make(chan struct{}), large: make(chan struct{}, largePlaces()),
 		listeners: map[string]net.Listener{}, servers: map[string]*http.Server{},
 	}
 	if srv.log == nil {
@@ -100,6 +102,13 @@ func New(o Options) (*Server, error) {
 	srv.metrics.registry.MustRegister(&stateCollector{srv})
 	return srv, nil
 }
+
+// Messages over largeMessage bytes are decoded and digested a few at a time, so
+// that whoever sends them, with whatever in them, does not hold every processor:
+// the small requests of others pass by.
+const largeMessage = 64 << 10
+
+func largePlaces() int { return max(1, runtime.GOMAXPROCS(0)/2) }
 
 // tolerance is how far in the future a token may have been issued: the most
 // generous service's, for checks made before the service is known.
@@ -134,7 +143,7 @@ func (srv *Server) Start() error {
 		var clientCA *x509.CertPool
 		clientCA, err = loadPool(node.ClientCAPath)
 		if err == nil {
-			err = srv.listen(NodeListener, &node.Listener, 0, &http.Server{
+			err = srv.listen(NodeListener, &node.Listener, srv.maxNodeConnections(), &http.Server{
 				Handler: srv.nodes, ReadHeaderTimeout: node.ReadTimeout, WriteTimeout: node.WriteTimeout, IdleTimeout: idleTimeout,
 				TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){}, // WebSocket needs HTTP/1.1
 			}, clientCA)
@@ -180,6 +189,12 @@ func (srv *Server) Address(listener string) string {
 		return ""
 	}
 	return l.Addr().String()
+}
+
+// maxNodeConnections bounds the node listener: a live session and all pending
+// attempts of each node, and some room for whoever is not one.
+func (srv *Server) maxNodeConnections() int {
+	return (2+maxPendingHandshakes)*len(srv.topology.nodes) + 1024
 }
 
 func (srv *Server) listen(name string, c *config.Listener, connections int, hs *http.Server, clientCA *x509.CertPool) error {
@@ -255,9 +270,6 @@ const answerGrace = 2 * time.Second
 func (srv *Server) Shutdown(ctx context.Context) error {
 	srv.log.Info("draining", zap.Int("open", srv.openRequests()))
 	srv.draining.Store(true)
-	if user := srv.servers[UserListener]; user != nil {
-		user.SetKeepAlivesEnabled(false)
-	}
 	srv.clients.await(ctx.Done())
 	srv.killOnce.Do(func() { close(srv.killed) })
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerGrace)

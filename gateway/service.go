@@ -47,7 +47,7 @@ func newService(srv *Server, c config.Service, claims auth.Claims) *service {
 	h := c.Handler
 	svc := &service{
 		server: srv, name: c.Name, method: c.Name + ".execute", config: h, claims: claims,
-		flights: newFlightRegistry(), open: &byteBudget{limit: h.MaxOpenBytes},
+		flights: newFlightRegistry(), open: newByteBudget(h.MaxOpenBytes),
 		users: ratelimit.NewUser(ratelimit.UserOptions{
 			Global: rate(h.UserRate.Global), PerSender: rate(h.UserRate.PerSender),
 			PerWorkflow: rate(h.UserRate.PerWorkflow), MaxKeys: maxOwners,
@@ -95,9 +95,19 @@ func (svc *service) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-ticker.C:
-			svc.withMetadata(func(m *aggregation.Metadata) { m.Expire(now) })
+			svc.expire(now)
 		}
 	}
+}
+
+// expire drops old observations. Should that ever panic, the gateway goes on.
+func (svc *service) expire(now time.Time) {
+	defer func() {
+		if p := recover(); p != nil {
+			svc.server.log.Error("panic while dropping old metadata", zap.Any("panic", p), zap.Stack("stack"))
+		}
+	}()
+	svc.withMetadata(func(m *aggregation.Metadata) { m.Expire(now) })
 }
 
 // withMetadata changes the metadata and publishes the view that follows.
@@ -142,6 +152,9 @@ func (svc *service) counted(s *session, status aggregation.ReportStatus) {
 // session of the node left open is forgotten: that session was not live throughout.
 func (svc *service) beginPull(s *session, id string, now time.Time) {
 	svc.withMetadata(func(m *aggregation.Metadata) {
+		if s.node.session.Load() != s {
+			return // replaced, and its successor asks for itself
+		}
 		if s.node.pulling != s && s.node.pulling != nil {
 			m.AbandonPull(s.node.key)
 		}

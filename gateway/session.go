@@ -89,7 +89,11 @@ func (s *session) run() {
 	s.alive()
 
 	writer := make(chan struct{})
-	go func() { defer close(writer); s.write() }()
+	go func() {
+		defer close(writer)
+		defer s.recovered("panic in a session's writer")
+		s.write()
+	}()
 	srv.connected(s)
 	err := s.read()
 	s.stop(0, readEnd(err))
@@ -101,6 +105,15 @@ func (s *session) run() {
 	}
 	<-writer
 	_ = s.conn.Close()
+}
+
+// recovered ends the session that panicked, and nothing else.
+func (s *session) recovered(what string) {
+	if p := recover(); p != nil {
+		s.server.log.Error(what, zap.Any("panic", p), zap.String("node", s.node.name), zap.Stack("stack"))
+		s.stop(websocket.CloseInternalServerErr, "panic")
+		_ = s.conn.NetConn().Close()
+	}
 }
 
 // alive puts off the moment at which the node counts as down.
@@ -178,6 +191,9 @@ func (s *session) write() {
 			return
 		}
 		err := s.writeQueued()
+		if s.closing.Load() != nil {
+			continue // done is closed
+		}
 		if now := time.Now(); err == nil && !now.Before(nextPing) {
 			err = s.conn.WriteControl(websocket.PingMessage, nil, now.Add(s.server.config.NodeServer.WriteTimeout))
 			nextPing = now.Add(heartbeat - phase)
@@ -239,6 +255,9 @@ func (s *session) writeQueued() error {
 				s.node.shard.m.sends.written.Inc()
 			}
 			m.delivery.endWrite(m.attempt, err)
+			if err == nil && s.closing.Load() != nil {
+				m.delivery.lost(m.attempt)
+			}
 		}
 		if err != nil {
 			return err

@@ -12,6 +12,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"os"
 	"path/filepath"
 	"testing"
@@ -71,4 +72,18 @@ func TestTLS(t *testing.T) {
 	old := tls.Dialer{Config: &tls.Config{RootCAs: pool, MaxVersion: tls.VersionTLS11}}
 	_, err = old.Dial("tcp", r.srv.Address(UserListener))
 	require.Error(t, err, "TLS 1.1 is refused")
+}
+
+// http2Client speaks HTTP/2 only.
+func http2Client(t *testing.T, pool *x509.CertPool) *http.Client {
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, ForceAttemptHTTP2: true}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+// traceConn notes the local address of the connection a request goes out on.
+func traceConn(req *http.Request, used *net.Addr) *http.Request {
+	return req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
+		GotConn: func(i httptrace.GotConnInfo) { *used = i.Conn.LocalAddr() },
+	}))
 }

@@ -25,13 +25,15 @@ type call struct {
 	request  jsonrpc.Request
 	header   *auth.Token // a header token that passed the checks needing no body
 	deadline time.Time   // requestTimeoutMillis after the request came
+	held     *work       // given back before the wait for the nodes
 }
 
 // execute runs one trigger to its answer, in the order of protocol §2: method,
 // params, workflow, signature, authorisation, replay, limits, claim, dispatch.
 // Nothing is burnt before the claim. It returns the complete answer, or a failure.
 func (svc *service) execute(ctx context.Context, c *call) ([]byte, Reason, *failure) {
-	params, err := workflow.DecodeTriggerParams(c.request.Params)
+	// The envelope's decoder has refused duplicate names, which costs to look for.
+	params, err := workflow.DecodeTriggerParams(c.request.Params, jsontext.AllowDuplicateNames(true))
 	if err != nil {
 		return nil, "", fail(ReasonInvalidParams, "%v", err)
 	}
@@ -54,13 +56,15 @@ func (svc *service) execute(ctx context.Context, c *call) ([]byte, Reason, *fail
 	if err != nil {
 		return nil, "", &failure{reason: ReasonInternal, message: "the request could not be encoded for the nodes", cause: err}
 	}
-	if !svc.open.takeBody(int64(body)) {
-		return nil, "", overloaded("open requests hold the configured maximum of bytes (maxOpenBytes)")
+	if !svc.open.takeBody(w.Owner, int64(body)) {
+		return nil, "", overloaded("open requests hold the bytes they may (maxOpenBytes)")
 	}
-	defer svc.open.giveBody(int64(body))
+	defer svc.open.giveBody(w.Owner, int64(body))
 	if f := svc.claim(ctx, w, signer, token, c); f != nil {
 		return nil, "", f
 	}
+	c.request.Params, params.Input = nil, nil // what the nodes get is all that is needed now
+	c.held.done()
 	return svc.fly(ctx, svc.newFlight(c, w, signer, prepared, body))
 }
 
@@ -137,7 +141,7 @@ func unauthorized(err error) *failure {
 // token, the workflow's open requests and the rate limits. On success one of the
 // workflow's places is taken.
 func (svc *service) admit(ctx context.Context, w *aggregation.Workflow, signer common.Address, t *auth.Token) *failure {
-	used, err := svc.claims.Used(ctx, signer, t.ID)
+	used, err := svc.claims.Used(context.WithoutCancel(ctx), signer, t.ID)
 	if err != nil {
 		return svc.unavailable(err)
 	}
@@ -164,7 +168,12 @@ func (svc *service) unavailable(err error) *failure {
 
 // claim uses up the token and the request id together, or neither.
 func (svc *service) claim(ctx context.Context, w *aggregation.Workflow, signer common.Address, t *auth.Token, c *call) *failure {
-	outcome, previous, err := svc.claims.Claim(context.WithoutCancel(ctx), auth.Claim{
+	if f := svc.tooLate(ctx, c); f != nil {
+		return f
+	}
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), c.deadline)
+	defer cancel()
+	outcome, previous, err := svc.claims.Claim(ctx, auth.Claim{
 		Signer: signer, TokenID: t.ID, TokenUntil: t.Expires,
 		WorkflowID: w.ID, RequestID: c.request.ID,
 		RequestUntil: c.deadline.Add(svc.config.RequestIDPeriod()),
@@ -178,6 +187,24 @@ func (svc *service) claim(ctx context.Context, w *aggregation.Workflow, signer c
 		return replayed()
 	case outcome == auth.Conflict:
 		return svc.conflict(w, signer, c.request.ID, previous)
+	}
+	return nil
+}
+
+// tooLate refuses a request that could not be answered any more, before it uses
+// up anything.
+func (svc *service) tooLate(ctx context.Context, c *call) *failure {
+	select {
+	case <-svc.server.killed:
+		return fail(ReasonDraining, "the gateway is shutting down; nothing was dispatched, use another one")
+	default:
+	}
+	switch {
+	case ctx.Err() != nil:
+		return fail(ReasonAbandoned, "the client went away")
+	case !time.Now().Before(c.deadline):
+		return &failure{reason: ReasonTimeout, data: &failureData{Shards: []shardState{}},
+			message: "the request took too long to arrive; nothing was dispatched, send it again"}
 	}
 	return nil
 }
@@ -302,7 +329,7 @@ func (svc *service) conclude(f *flight, d aggregation.Decision) ([]byte, Reason,
 			message: "no quorum before the deadline; the request may still run, use a new id to try again"}
 	case aggregation.Unavailable:
 		return nil, "", &failure{reason: ReasonDONUnavailable, retryAfter: svc.config.DONUnavailable,
-			message: "no node of the workflow's DON is connected; try again with a new id and token"}
+			message: "no node of the workflow's DON is connected; " + f.mayHaveRun() + "; try again with a new id and token"}
 	case outcomeKilled:
 		return nil, "", &failure{reason: ReasonDraining, retryAfter: time.Second,
 			message: "the gateway is shutting down; the request was dispatched and may have run, use a new id to try again"}

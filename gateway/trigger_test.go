@@ -535,6 +535,6 @@ func TestOverloaded(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, a.status)
 	require.Equal(t, "overloaded", a.reason())
 	require.Equal(t, 200, small.trigger(w, "").status)
-	require.Zero(t, small.svc().open.total.Load(), "everything is given back")
-	require.Zero(t, small.srv.clients.reading.total.Load())
+	require.Zero(t, small.svc().open.held(), "everything is given back")
+	require.Zero(t, small.srv.clients.reading.Load())
 }

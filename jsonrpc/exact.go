@@ -50,7 +50,7 @@ func CheckExactNumbers(v jsontext.Value) error {
 
 // exact reports whether the canonical form of n has n's value.
 func (n *number) exact() bool {
-	if n.short() {
+	if len(n.whole)+len(n.fraction) <= safeDigits && len(n.exponent) <= 2 { // far inside a double's range
 		return true
 	}
 	var space [2][64]byte

@@ -34,8 +34,9 @@ type TriggerParams struct {
 // array; `workflow` carries workflowID, or all of workflowOwner, workflowName and workflowTag, each of its type and
 // within its bounds. `key` and unknown members are ignored. The result shares no memory with raw. Every error is a
 // sentence for the client: it names the member, repeats at most a few dozen bytes of its value and says what to send.
-// Safe for concurrent use.
-func DecodeTriggerParams(raw jsontext.Value) (TriggerParams, error) {
+// Options are those of json.Unmarshal: who has already refused duplicate names spares looking for them again with
+// jsontext.AllowDuplicateNames(true). Safe for concurrent use.
+func DecodeTriggerParams(raw jsontext.Value, options ...json.Options) (TriggerParams, error) {
 	if raw.Kind() != '{' {
 		return TriggerParams{}, fmt.Errorf("params is %s: send an object with input and workflow", describe(raw))
 	}
@@ -43,7 +44,7 @@ func DecodeTriggerParams(raw jsontext.Value) (TriggerParams, error) {
 		Input    jsontext.Value `json:"input"`
 		Workflow jsontext.Value `json:"workflow"`
 	}
-	if err := json.Unmarshal(raw, &wire); err != nil {
+	if err := json.Unmarshal(raw, &wire, options...); err != nil {
 		return TriggerParams{}, fmt.Errorf("params is not valid JSON: %w", bounded(err))
 	}
 	switch wire.Input.Kind() {
