@@ -49,9 +49,12 @@ func after(d time.Duration) behave {
 	return func(n *testNode, req jsonrpc.Request) { time.AfterFunc(d, func() { n.accept(req) }) }
 }
 
-// freeze is the behaviour of a node that takes one trigger and then stops reading
-// until thaw is closed.
-func freeze(thaw <-chan struct{}) behave { return func(*testNode, jsonrpc.Request) { <-thaw } }
+// freezer returns the behaviour of a node that takes one trigger and then stops
+// reading until thaw is called, which a test must do before it ends.
+func freezer() (freeze behave, thaw func()) {
+	ch := make(chan struct{})
+	return func(*testNode, jsonrpc.Request) { <-ch }, sync.OnceFunc(func() { close(ch) })
+}
 
 // conformance: 4.frames.roles
 // conformance: 4.frames.binary
@@ -158,10 +161,10 @@ func TestSlowWriteClosesTheSession(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, rigSpec{bubble: true, node: map[string]any{"writeTimeoutMillis": 3000}})
 		w := theWorkflow()
-		thaw := make(chan struct{})
-		defer close(thaw)
+		freeze, thaw := freezer()
+		defer thaw()
 		soon := after(time.Millisecond)
-		r.connectEach("don", []workflow.Metadata{w}, soon, soon, soon, freeze(thaw))
+		r.connectEach("don", []workflow.Metadata{w}, soon, soon, soon, freeze)
 		r.awaitWorkflow(w.Selector.WorkflowID)
 		require.Equal(t, 200, r.trigger(w, "read").status)
 		go func() { _ = r.trigger(w, "not read") }()

@@ -48,11 +48,11 @@ func TestFanOutToEveryAssignedShard(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, rigSpec{bubble: true, dons: []donSpec{{"don", 1, []int{4, 4, 4}}}})
 		w, warm := testWorkflow(1, "one", "v1", clientSigner), testWorkflow(2, "two", "v1", clientSigner)
-		thaw := make(chan struct{})
-		defer close(thaw)
+		freeze, thaw := freezer()
+		defer thaw()
 		assigned := []*testNode{}
 		for _, shard := range []string{"don", "don_1"} {
-			behaviours := []behave{silent, silent, silent, freeze(thaw)}
+			behaviours := []behave{silent, silent, silent, freeze}
 			assigned = append(assigned, r.connectEach(shard, []workflow.Metadata{w, warm}, behaviours...)...)
 		}
 		others := r.connectEach("don_2", nil, silent, silent, silent, silent)
@@ -86,9 +86,10 @@ func TestSendThatIsNotWrittenInTimeIsTriedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, rigSpec{bubble: true, handler: map[string]any{"nodeSendTimeoutMs": 2000}})
 		w := theWorkflow()
-		thaw := make(chan struct{})
+		freeze, thaw := freezer()
+		defer thaw()
 		slow := after(30 * time.Second)
-		nodes := r.connectEach("don", []workflow.Metadata{w}, slow, slow, slow, freeze(thaw))
+		nodes := r.connectEach("don", []workflow.Metadata{w}, slow, slow, slow, freeze)
 		r.awaitWorkflow(w.Selector.WorkflowID)
 		sends := &r.srv.topology.shards["don"].m.sends
 		var done sync.WaitGroup
@@ -112,7 +113,7 @@ func TestSendThatIsNotWrittenInTimeIsTriedAgain(t *testing.T) {
 		time.Sleep(8 * time.Second)
 		synctest.Wait()
 		require.Greater(t, int(testutil.ToFloat64(sends.expired)), 1, "and again")
-		close(thaw)
+		thaw()
 		synctest.Wait()
 		require.Equal(t, 3, nodes[3].seen(), "each once, however often it was queued")
 		done.Wait()
@@ -126,23 +127,26 @@ func TestSendIntoAFullQueueIsTriedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, rigSpec{bubble: true})
 		w := theWorkflow()
-		thaw := make(chan struct{})
+		freeze, thaw := freezer()
+		defer thaw()
 		slow := after(5 * time.Second)
-		nodes := r.connectEach("don", []workflow.Metadata{w}, slow, slow, slow, freeze(thaw))
+		nodes := r.connectEach("don", []workflow.Metadata{w}, slow, slow, slow, freeze)
 		r.awaitWorkflow(w.Selector.WorkflowID)
 		require.Equal(t, 200, r.trigger(w, "freezes the node").status)
 		s := r.live("don", 3)
 		m, err := websocket.NewPreparedMessage(websocket.BinaryMessage, []byte(`{"jsonrpc":"2.0","id":"http_action/x","method":"http_action","params":{}}`))
 		require.NoError(t, err)
-		for s.send(outgoing{prepared: m, size: 80}, time.Now()) == nil {
+		for range 1 + maxQueueMessages { // the first waits in the socket
+			err = s.send(outgoing{prepared: m, size: 80}, time.Now())
 			synctest.Wait()
 		}
+		require.NoError(t, err)
 		sends := &r.srv.topology.shards["don"].m.sends
 		done := make(chan *clientAnswer, 1)
 		go func() { done <- r.trigger(w, "meets a full queue") }()
 		synctest.Wait()
 		require.EqualValues(t, 1, testutil.ToFloat64(sends.refused))
-		close(thaw) // the queue empties; the next try succeeds
+		thaw() // the queue empties; the next try succeeds
 		time.Sleep(100 * time.Millisecond)
 		synctest.Wait()
 		require.Equal(t, 2, nodes[3].seen())
@@ -175,16 +179,17 @@ func TestNothingIsSentAfterTheAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, rigSpec{bubble: true})
 		w := theWorkflow()
-		thaw := make(chan struct{})
+		freeze, thaw := freezer()
+		defer thaw()
 		soon := after(time.Second)
-		nodes := r.connectEach("don", []workflow.Metadata{w}, soon, soon, soon, freeze(thaw))
+		nodes := r.connectEach("don", []workflow.Metadata{w}, soon, soon, soon, freeze)
 		r.awaitWorkflow(w.Selector.WorkflowID)
 		require.Equal(t, 200, r.trigger(w, "freezes the node").status)
 		require.Equal(t, 200, r.trigger(w, "is being written").status)
 		for i := range 20 {
 			require.Equal(t, 200, r.trigger(w, fmt.Sprintf("waits in the queue %d", i)).status)
 		}
-		close(thaw)
+		thaw()
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.Equal(t, 2, nodes[3].seen(), "what was not begun is not sent any more")
@@ -198,10 +203,10 @@ func TestSlowAndDeadNodesCostNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, rigSpec{bubble: true, dons: []donSpec{{"don", 2, []int{7}}}, handler: unlimited()})
 		w := theWorkflow()
-		thaw := make(chan struct{})
-		defer close(thaw)
+		freeze, thaw := freezer()
+		defer thaw()
 		now := (*testNode).accept
-		r.connectEach("don", []workflow.Metadata{w}, now, now, now, now, now, freeze(thaw), nil)
+		r.connectEach("don", []workflow.Metadata{w}, now, now, now, now, now, freeze, nil)
 		r.awaitWorkflow(w.Selector.WorkflowID)
 		for range 300 { // more than the frozen node's queue holds
 			a, took := r.took(w)
@@ -381,9 +386,9 @@ func TestErrorCountsOnlyWhereItWasAskedFor(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				r := newRig(t, rigSpec{bubble: true})
 				w := theWorkflow()
-				thaw := make(chan struct{})
-				defer close(thaw)
-				nodes := r.connectEach("don", []workflow.Metadata{w}, silent, silent, silent, freeze(thaw))
+				freeze, thaw := freezer()
+				defer thaw()
+				nodes := r.connectEach("don", []workflow.Metadata{w}, silent, silent, silent, freeze)
 				r.awaitWorkflow(w.Selector.WorkflowID)
 				ctx, cancel := context.WithCancel(context.Background())
 				defer cancel()

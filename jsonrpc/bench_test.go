@@ -112,3 +112,20 @@ func BenchmarkVoteDigestHuge(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkDigestManyNames digests an object of 100 000 members out of order, the
+// dearest megabyte to canonicalize.
+func BenchmarkDigestManyNames(b *testing.B) {
+	v := []byte{'{'}
+	for i := range 100_000 {
+		v = fmt.Appendf(v, `"%05d":0,`, (i*7919)%100_000)
+	}
+	v[len(v)-1] = '}'
+	r := &Request{ID: "1", Method: "m", Params: v}
+	b.SetBytes(int64(len(v)))
+	for b.Loop() {
+		if _, err := r.Digest(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -44,6 +44,7 @@ type canonicalizer struct {
 // member is one member of an object: where its text lies in dst, and the name it sorts by. It holds offsets and no pointers, which
 // makes sorting many of them several times as fast. An offset fits because maxText bounds every text.
 type member struct {
+	prefix     uint64 // of the name, see namePrefix; set for sorting
 	name       textRef
 	start, end uint32
 }
@@ -232,7 +233,15 @@ func (c *canonicalizer) object() error {
 // reorder puts the text of an object's members, which is the end of c.dst, in order.
 func (c *canonicalizer) reorder(members []member) error {
 	base := members[0].start
-	slices.SortFunc(members, func(a, b member) int { return compareUTF16(c.text(a.name), c.text(b.name)) })
+	for i := range members {
+		members[i].prefix = namePrefix(c.text(members[i].name))
+	}
+	slices.SortFunc(members, func(a, b member) int {
+		if a.prefix != b.prefix {
+			return cmp.Compare(a.prefix, b.prefix)
+		}
+		return compareUTF16(c.text(a.name), c.text(b.name))
+	})
 	for i := 1; i < len(members); i++ {
 		if name := c.text(members[i].name); bytes.Equal(name, c.text(members[i-1].name)) {
 			return fmt.Errorf("%w: the member %s is there twice", ErrCanonical, quoteShort(string(name)))
@@ -304,6 +313,25 @@ func (c *canonicalizer) escaped(isName bool) (name textRef, err error) {
 		name = textRef{start: uint32(start), end: uint32(len(c.names)), copied: true}
 	}
 	return name, nil
+}
+
+// namePrefix is the first eight bytes of a name as a number in whose order
+// compareUTF16 puts them: most names differ there, and numbers compare fast.
+func namePrefix(name []byte) (p uint64) {
+	for i := range 8 {
+		p <<= 8
+		if i < len(name) {
+			b := name[i]
+			switch {
+			case b >= 0xF0: // beyond U+FFFF: before U+E000 to U+FFFF, which start with EE and EF
+				b -= 2
+			case b >= 0xEE:
+				b += 8
+			}
+			p |= uint64(b)
+		}
+	}
+	return p
 }
 
 // compareUTF16 orders names by their UTF-16 code units (RFC 8785 §3.2.3). That is the order of their UTF-8 bytes, save that
