@@ -188,6 +188,7 @@ func TestMetadataRotationWithoutSpareNodes(t *testing.T) {
 	require.Equal(t, 1, w.named(1))
 }
 
+// conformance: 6.merge.owner
 func TestMetadataTakeoverOnceUnsupported(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -208,6 +209,7 @@ func TestMetadataTakeoverOnceUnsupported(t *testing.T) {
 }
 
 // TestMetadataHandOverInOrder: of several DONs in wait the one that agreed first gets what becomes free.
+// conformance: 6.merge.owner
 func TestMetadataHandOverInOrder(t *testing.T) {
 	t.Parallel()
 	for _, first := range []string{"b", "c"} {

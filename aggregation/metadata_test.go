@@ -174,6 +174,7 @@ func TestMetadataClockBackwards(t *testing.T) {
 	require.Nil(t, w.keysOf(1))
 }
 
+// conformance: 6.pull.silent
 func TestMetadataAbandonedPullWithdrawsNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

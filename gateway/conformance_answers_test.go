@@ -290,3 +290,38 @@ func TestMessagesCarryNothingPrivate(t *testing.T) {
 	require.NotContains(t, string(a.raw), "SECRET")
 	check(a, s.token)
 }
+
+// conformance: 2.cors.vary
+// conformance: 2.cors.disallowed
+func TestEveryAnswerVariesByOrigin(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, rigSpec{user: map[string]any{"corsEnabled": true, "corsAllowedOrigins": []string{"https://app.example.org", "https://*.example.com"}}})
+	w := theWorkflow()
+	r.connectAll(nil, w)
+	for origin, allowed := range map[string]bool{
+		"": false, "https://app.example.org": true, "https://a.example.com": true, "https://example.com": false, "https://evilexample.com": false, "null": false,
+	} {
+		for _, good := range []bool{true, false} {
+			s := sign("", paramsFor(w, []int{1}), clientSigner, auth.TokenOptions{})
+			h, status := s.header(), 200
+			if !good {
+				h, status = http.Header{}, 401
+			}
+			if origin != "" {
+				h.Set("Origin", origin)
+			}
+			a, err := r.post(context.Background(), s.body, h)
+			require.NoError(t, err)
+			require.Equal(t, status, a.status, "a request is served whatever its origin")
+			require.Contains(t, strings.Join(a.header.Values("Vary"), ","), "Origin", origin)
+			for name := range a.header {
+				if !allowed {
+					require.False(t, strings.HasPrefix(name, "Access-Control"), "%s: %s", origin, name)
+				}
+			}
+			if allowed {
+				require.Equal(t, origin, a.header.Get("Access-Control-Allow-Origin"))
+			}
+		}
+	}
+}

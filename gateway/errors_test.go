@@ -43,6 +43,16 @@ type errorRow struct {
 // conformance: 1.content-encoding
 // conformance: 1.limit.body
 // conformance: 2.error.id
+// conformance: 1.envelope.one
+// conformance: 1.envelope.types
+// conformance: 1.names.case
+// conformance: 1.names.duplicates
+// conformance: 1.text.unicode
+// conformance: 1.nesting
+// conformance: 1.limit.id
+// conformance: 1.limit.method
+// conformance: 1.limit.params
+// conformance: 1.numbers.inexact
 func TestErrorTable(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigSpec{user: map[string]any{"maxRequestBytes": 4096}})

@@ -236,6 +236,7 @@ func TestStalledHandshakes(t *testing.T) {
 
 // 500 stalled handshakes leave descriptors and goroutines where they were, and a
 // live node unharmed.
+// conformance: 4.handshake.exit
 func TestStalledHandshakesLeaveNothing(t *testing.T) {
 	r := newRig(t, rigSpec{dons: []donSpec{{"don", 21, []int{64}}}, node: map[string]any{"handshakeTimeoutMillis": 1500}})
 	live := r.connect("don", 63, nil, nil)
@@ -355,6 +356,7 @@ func TestSessionCloseCodes(t *testing.T) {
 
 // conformance: 4.malformed.counted
 // conformance: 4.frames.binary
+// conformance: 1.envelope.null-result
 func TestMalformedMessages(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigSpec{})

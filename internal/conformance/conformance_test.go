@@ -114,7 +114,7 @@ func TestRendering(t *testing.T) {
 		{{"q", "TestB"}, {"p", "TestC"}, {"p", "TestA"}, {"p", "TestC"}},
 		{{"p", "TestC"}, {"p", "TestA"}, {"q", "TestB"}},
 	} {
-		require.Contains(t, Document(sections, map[string][]Test{"1.a": order}), "\n## 1. A\n\n| section | rule | tests |\n| --- | --- | --- |\n"+
+		require.Contains(t, Document(sections, map[string][]Test{"1.a": order}), "\n## 1. A\n\n| rule | sentence | tests |\n| --- | --- | --- |\n"+
 			"| `1.a` | One. | p: `TestA`, `TestC`; q: `TestB` |\n")
 	}
 }

@@ -36,7 +36,7 @@ func Document(sections []Section, tests map[string][]Test) string {
 	b.WriteString("# Conformance\n\nEvery rule of the [protocol](protocol.md), sections 1 to 6, and the tests that hold it. Generated from\n" +
 		"`internal/conformance/rules.txt` and the markers in the tests; rewritten with `make docs`.\n")
 	for _, s := range sections {
-		fmt.Fprintf(&b, "\n## %s. %s\n\n| section | rule | tests |\n| --- | --- | --- |\n", s.Number, s.Title)
+		fmt.Fprintf(&b, "\n## %s. %s\n\n| rule | sentence | tests |\n| --- | --- | --- |\n", s.Number, s.Title)
 		for _, r := range s.Rules {
 			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", r.Key, r.Sentence, testCell(tests[r.Key]))
 		}
