@@ -59,7 +59,7 @@ func TestOne(t *testing.T) {
 func FuzzTwo(f *testing.F) {}
 
 const text = `+"`\n// conformance: 9.nothing\n`"+`
-`), nil)
+`))
 	require.NoError(t, err)
 	require.Equal(t, map[string][]Test{
 		"1.a": {{"a/b", "TestOne"}, {"a/b", "TestOne/deeper"}, {"a/b", "FuzzTwo"}},
@@ -86,11 +86,11 @@ func TestMarkersElsewhere(t *testing.T) {
 		"// conformance:\nfunc TestOne(t *testing.T) {}\n":                                    "names one rule by its key",
 		"func TestOne(t *testing.T) {\n":                                                      "expected",
 	} {
-		_, err := Markers(module("x_test.go", body), nil)
+		_, err := Markers(module("x_test.go", body))
 		require.ErrorContains(t, err, says, body)
 	}
-	for _, name := range []string{"testdata/x_test.go", ".git/x_test.go", "a/testdata/b/x_test.go", "x.go", "skipped/x_test.go"} {
-		tests, err := Markers(module(name, "// conformance: 1.a\n"), func(dir string) bool { return dir == "skipped" })
+	for _, name := range []string{"testdata/x_test.go", ".git/x_test.go", "a/testdata/b/x_test.go", "x.go", "_a/x_test.go", "vendor/x_test.go"} {
+		tests, err := Markers(module(name, "// conformance: 1.a\n"))
 		require.NoError(t, err, name)
 		require.Empty(t, tests)
 	}

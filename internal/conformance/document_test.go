@@ -18,7 +18,7 @@ const (
 // Every rule has a test, every marker a rule, and docs/conformance.md says so.
 func TestDocument(t *testing.T) {
 	t.Parallel()
-	tests, err := Markers(os.DirFS(root), nil)
+	tests, err := Markers(os.DirFS(root))
 	require.NoError(t, err)
 	sections := Sections()
 	require.NoError(t, Check(sections, tests))

@@ -22,10 +22,9 @@ type Test struct {
 const marker = "// conformance:"
 
 // Markers reads every _test.go below fsys, which is the module's root, and returns
-// the tests that name each rule. Directories named testdata and hidden ones are
-// left out, like those the go command leaves out, and so are those that skip
-// names. The error joins every marker that is malformed or stands over no test.
-func Markers(fsys fs.FS, skip func(dir string) bool) (map[string][]Test, error) {
+// the tests that name each rule. Directories that the go command leaves out are
+// left out. The error joins every marker that is malformed or stands over no test.
+func Markers(fsys fs.FS) (map[string][]Test, error) {
 	tests := map[string][]Test{}
 	var problems []error
 	err := fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
@@ -34,7 +33,7 @@ func Markers(fsys fs.FS, skip func(dir string) bool) (map[string][]Test, error) 
 		}
 		if d.IsDir() {
 			base := path.Base(name)
-			if name != "." && (base == "testdata" || base == "vendor" || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_") || skip != nil && skip(name)) {
+			if name != "." && (base == "testdata" || base == "vendor" || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_")) {
 				return fs.SkipDir
 			}
 			return nil
@@ -46,13 +45,12 @@ func Markers(fsys fs.FS, skip func(dir string) bool) (map[string][]Test, error) 
 		if err != nil {
 			return err
 		}
-		f, err := scanFile(name, src)
+		marked, err := scanFile(name, src)
 		if err != nil {
 			problems = append(problems, err)
 		}
-		for _, m := range f {
-			t := Test{Package: path.Dir(name), Name: m.test}
-			tests[m.key] = append(tests[m.key], t)
+		for _, m := range marked {
+			tests[m.key] = append(tests[m.key], Test{Package: path.Dir(name), Name: m.test})
 		}
 		return nil
 	})
