@@ -30,7 +30,7 @@ func withCORS(c *config.UserServer, next http.Handler) http.Handler {
 // which is any true subdomain: neither example.com itself nor evilexample.com.
 func originAllowed(origin string, allowed []string) bool {
 	for _, a := range allowed {
-		if a == "*" || strings.EqualFold(origin, a) {
+		if strings.EqualFold(origin, a) {
 			return true
 		}
 		scheme, domain, wild := strings.Cut(a, "://*.")
