@@ -1,0 +1,193 @@
+package cache
+
+import (
+	"context"
+	"runtime/debug"
+	"time"
+)
+
+// flight is one fetch and all who wait for it.
+type flight[V any] struct {
+	key    Key
+	number uint64 // fetches that began later have higher ones
+	done   chan struct{}
+	cancel context.CancelCauseFunc
+
+	// Guarded by Cache.mu.
+	waiting  int    // calls that wait; at 0 before the end the fetch is cancelled, and nobody joins any more
+	store    bool   // whether any call asked to store
+	payer    string // owner of the first that did
+	finished bool   // value and err are set; closing done follows
+
+	// Set before finished, constant after.
+	value V
+	err   error
+}
+
+// seat is a call's place among those that wait for a flight.
+type seat[V any] struct {
+	flight *flight[V] // nil: the call need not wait
+	joined bool       // another call started the flight
+}
+
+// outcome is what a Fetch returned.
+type outcome[V any] struct {
+	value     V
+	size      int64
+	cacheable bool
+	err       error
+}
+
+// enter seats the call in a flight, one that runs or one that it starts. Without a flight there is the outcome of the call, a hit if it is no error.
+func (c *Cache[V]) enter(ctx context.Context, call *Call[V]) (s seat[V], v V, err error) {
+	now := c.now()
+	c.mu.Lock()
+	defer c.mu.Unlock() // Admit may panic
+	if call.MaxAge > 0 {
+		// Again, since a fetch may have ended after Get.
+		if v, ok := c.store.get(call.Key, now, call.MaxAge); ok {
+			c.stats.Hits++
+			return s, v, nil
+		}
+		if f := c.flights[call.Key]; f != nil {
+			if c.waiters[call.Owner] >= c.maxWaiters {
+				c.stats.Refused++
+				return s, v, &TooManyWaitersError{Limit: c.maxWaiters}
+			}
+			c.join(f, call)
+			return seat[V]{f, true}, v, nil
+		}
+	}
+	if ctx.Err() != nil {
+		return s, v, context.Cause(ctx)
+	}
+	var release func()
+	if call.Admit != nil {
+		if release, err = call.Admit(); err != nil {
+			return s, v, err
+		}
+	}
+	return seat[V]{c.start(ctx, call, release), false}, v, nil
+}
+
+func (c *Cache[V]) join(f *flight[V], call *Call[V]) {
+	c.waiters[call.Owner]++
+	c.stats.Waiters++
+	c.stats.Shared++
+	f.waiting++
+	f.ask(call)
+}
+
+func (c *Cache[V]) start(ctx context.Context, call *Call[V], release func()) *flight[V] {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	c.begun++
+	f := &flight[V]{key: call.Key, number: c.begun, done: make(chan struct{}), cancel: cancel, waiting: 1}
+	f.ask(call)
+	if call.MaxAge > 0 {
+		c.flights[call.Key] = f
+	}
+	c.stats.Misses++
+	c.stats.Fetches++
+	go c.run(ctx, f, call.Fetch, release)
+	return f
+}
+
+func (f *flight[V]) ask(call *Call[V]) {
+	if call.Store && !f.store {
+		f.store, f.payer = true, call.Owner
+	}
+}
+
+// wait returns the outcome of the flight or, when the call's own time is up before, the reason.
+func (c *Cache[V]) wait(ctx context.Context, s seat[V], call *Call[V]) (v V, err error) {
+	var timeout <-chan time.Time
+	if call.Timeout > 0 {
+		timer := time.NewTimer(call.Timeout)
+		defer timer.Stop()
+		timeout = timer.C
+	}
+	select {
+	case <-s.flight.done:
+	case <-timeout:
+		err = &TimeoutError{After: call.Timeout}
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	if c.leave(s, call.Owner) {
+		return s.flight.value, s.flight.err
+	}
+	return v, err
+}
+
+// leave gives the seat up and reports whether the flight has finished. The last one out cancels it.
+func (c *Cache[V]) leave(s seat[V], owner string) (finished bool) {
+	f := s.flight
+	c.mu.Lock()
+	if s.joined {
+		c.stats.Waiters--
+		if c.waiters[owner]--; c.waiters[owner] == 0 {
+			delete(c.waiters, owner)
+		}
+	}
+	f.waiting--
+	finished = f.finished
+	abandoned := f.waiting == 0 && !finished
+	if abandoned {
+		c.close(f)
+	}
+	c.mu.Unlock()
+	if abandoned {
+		f.cancel(ErrAbandoned)
+	}
+	return finished
+}
+
+// close lets nobody join the flight any more.
+func (c *Cache[V]) close(f *flight[V]) {
+	if c.flights[f.key] == f { // not if it never was open, nor if another has taken its place
+		delete(c.flights, f.key)
+	}
+}
+
+// run is the goroutine of a flight.
+func (c *Cache[V]) run(ctx context.Context, f *flight[V], fetch func(context.Context) (V, int64, bool, error), release func()) {
+	o := outcome[V]{err: &PanicError{Value: "runtime.Goexit was called"}} // unless attempt returns
+	defer func() {
+		c.finish(f, o)
+		f.cancel(nil)
+	}()
+	o = attempt(ctx, fetch, release)
+}
+
+// attempt calls fetch and then release, and turns a panic of either into an error.
+func attempt[V any](ctx context.Context, fetch func(context.Context) (V, int64, bool, error), release func()) (o outcome[V]) {
+	defer func() {
+		if r := recover(); r != nil {
+			o = outcome[V]{err: &PanicError{Value: r, Stack: debug.Stack()}}
+		}
+	}()
+	if release != nil {
+		defer release()
+	}
+	o.value, o.size, o.cacheable, o.err = fetch(ctx)
+	return o
+}
+
+// finish stores the outcome if it may be and hands it to all who wait.
+func (c *Cache[V]) finish(f *flight[V], o outcome[V]) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stats.Fetches--
+	if f.waiting == 0 {
+		return // and what it got late is dropped
+	}
+	if o.err == nil {
+		f.value = o.value
+		if f.store && o.cacheable && c.store.put(f.key, f.payer, o.value, o.size, f.number, c.now()) {
+			c.stats.Stores++
+		}
+	}
+	f.err, f.finished = o.err, true
+	c.close(f)
+	close(f.done)
+}
