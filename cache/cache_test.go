@@ -39,7 +39,9 @@ func answer(after time.Duration, v string, calls *atomic.Int32) func(context.Con
 }
 
 // fails is a Fetch that must not be called.
-func fails(context.Context) (string, int64, bool, error) { return "", 0, false, errors.New("was fetched") }
+func fails(context.Context) (string, int64, bool, error) {
+	return "", 0, false, errors.New("was fetched")
+}
 
 // get asks for what is stored.
 func get(c *Cache[string], key Key, maxAge time.Duration) string {

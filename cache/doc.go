@@ -23,7 +23,8 @@
 // MaxBytes bounds the charged bytes of all entries. Past it, expired entries go first, then the least recently used entry of an owner over a quarter of
 // MaxBytes (the largest of them); with no owner over a quarter, of one that holds the most, give or take an eighth. So an owner that floods the cache
 // evicts its own entries once it holds as much as anyone else, whoever holds no more than a quarter loses nothing while another holds more, and an
-// owner alone may use everything. Stored, replaced, evicted or expired, an entry costs constant amortised time.
+// owner alone may use everything. Fair among owners is fair only if owners are not for the making: whoever can make up many leaves little to each of
+// the others, so Call.Owner says whom to charge, apart from the key. Stored, replaced, evicted or expired, an entry costs constant amortised time.
 //
 // Calls that share another's fetch are at most MaxWaitersPerOwner for one owner. How many fetches run at once is for Call.Admit to bound.
 //

@@ -31,7 +31,7 @@ func TestAgeLimits(t *testing.T) {
 			require.Equal(t, ok, v == "v")
 		}
 		require.Equal(t, 1, c.Stats().Entries)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		require.Empty(t, get(c, Key{1}, time.Hour), "the time to live needs no sweep")
 		require.Equal(t, Stats{Hits: 6, Misses: 1, Stores: 1, Expired: 1}, c.Stats(), "and the first to notice removes the entry")
 	})
@@ -48,7 +48,7 @@ func TestSweep(t *testing.T) {
 		require.Zero(t, c.Sweep(time.Now()))
 		time.Sleep(5*second - 1)
 		require.Zero(t, c.Sweep(time.Now()))
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		require.Equal(t, 1000, c.Sweep(time.Now()))
 		s := c.Stats()
 		require.EqualValues(t, 1000, s.Expired)
