@@ -48,7 +48,7 @@ type Config struct {
 	// Backoff is the wait between attempts to connect.
 	Backoff Backoff
 
-	// QueueMessages and QueueBytes bound the answers waiting for one gateway. Default 256 and 8 MB.
+	// QueueMessages and QueueBytes bound the answers and actions waiting for one gateway. Default 256 and 8 MB.
 	QueueMessages int
 	QueueBytes    int
 	// AnswerTTL is how long an answer is kept for a gateway that is not connected; afterwards the gateway has given its
@@ -62,12 +62,15 @@ type Config struct {
 	// MaxSendBytes bounds one message to a gateway, whose own limit ends the session of a node that exceeds it; a larger
 	// answer is replaced by an error. Default 1 MB, as the gateway's.
 	MaxSendBytes int
-	// MaxReadBytes bounds one message from a gateway. Default 4 MB.
+	// MaxReadBytes bounds one message from a gateway. Default 4 MB. Actions ask for no longer bodies than fit.
 	MaxReadBytes int64
 	// MaxConcurrent and MaxConcurrentBytes bound the requests being handled at a time, over all gateways. Default 1024
 	// and 64 MB.
 	MaxConcurrent      int
 	MaxConcurrentBytes int64
+	// MaxActions bounds the actions waiting for their answers, over all gateways. Gateways make at most 64 at a time for
+	// one node. Default 256.
+	MaxActions int
 
 	// Dial opens the TCP connection; nil: a net.Dialer. For tests and for proxies; the environment's proxies are not
 	// used.
@@ -117,6 +120,7 @@ func (c Config) withDefaults() (Config, error) {
 	or(&c.MaxReadBytes, 4<<20)
 	or(&c.MaxConcurrent, 1024)
 	or(&c.MaxConcurrentBytes, 64<<20)
+	or(&c.MaxActions, 256)
 	if c.Log == nil {
 		c.Log = zap.NewNop()
 	}
@@ -157,6 +161,7 @@ func (c *Config) check() error {
 		{"QueueMessages", int64(c.QueueMessages)}, {"QueueBytes", int64(c.QueueBytes)}, {"AnswerTTL", int64(c.AnswerTTL)},
 		{"PushBurst", int64(c.PushBurst)}, {"MaxSendBytes", int64(c.MaxSendBytes)}, {"MaxReadBytes", c.MaxReadBytes},
 		{"MaxConcurrent", int64(c.MaxConcurrent)}, {"MaxConcurrentBytes", c.MaxConcurrentBytes},
+		{"MaxActions", int64(c.MaxActions)},
 	} {
 		if f.value < 0 {
 			add("%s is negative", f.name)

@@ -14,11 +14,11 @@ import (
 	"dongate/jsonrpc"
 )
 
-// Errors of Send, Connected and Run, to be told apart with errors.Is.
+// Errors of Send, Action and Run, to be told apart with errors.Is.
 var (
 	// ErrUnknownGateway: no configured gateway has this URL.
 	ErrUnknownGateway = errors.New("no such gateway")
-	// ErrQueueFull: as many answers wait for this gateway as may wait.
+	// ErrQueueFull: as many messages wait for this gateway as may wait.
 	ErrQueueFull = errors.New("the gateway's queue is full")
 	// ErrTooLarge: the message is larger than MaxSendBytes.
 	ErrTooLarge = errors.New("the message is too large for the gateway")
@@ -34,6 +34,7 @@ type Connector struct {
 	store     store
 	admission admission
 	presence  presence
+	actions   actions
 	running   atomic.Bool
 	working   sync.WaitGroup // goroutines of handlers
 
@@ -53,6 +54,7 @@ func New(c Config) (*Connector, error) {
 	n := &Connector{config: config, byURL: make(map[string]*link), handlers: make(map[string]Handler)}
 	n.admission.limits(config.MaxConcurrent, config.MaxConcurrentBytes)
 	n.presence.changed = make(chan struct{})
+	n.actions.most, n.actions.waiting = config.MaxActions, make(map[string]*actionWait)
 	for _, g := range config.Gateways {
 		l := newLink(n, g)
 		n.links = append(n.links, l)
@@ -63,9 +65,9 @@ func New(c Config) (*Connector, error) {
 
 // Handle makes h answer the gateways' requests with this method, such as "workflows.execute". It may be called at any
 // time. As with http.ServeMux it panics on a programming error: an empty method, a nil handler, a method that has a
-// handler already, or pull_workflow_metadata, which the Connector answers itself.
+// handler already, or pull_workflow_metadata or http_action, which the Connector deals with itself.
 func (c *Connector) Handle(method string, h Handler) {
-	if method == "" || h == nil || method == methodPull {
+	if method == "" || h == nil || method == methodPull || method == methodAction {
 		panic(fmt.Sprintf("connector: no handler can be registered for %q", method))
 	}
 	c.mu.Lock()
@@ -118,7 +120,7 @@ func (c *Connector) Send(url string, r *jsonrpc.Response) error {
 	if !jsontext.Value(data).IsValid() {
 		return errors.New("connector: send: the result or the error's data is not JSON")
 	}
-	if err := l.offer(data); err != nil {
+	if _, err := l.offer(data, c.config.AnswerTTL); err != nil {
 		return fmt.Errorf("connector: %w", err)
 	}
 	return nil
@@ -186,8 +188,14 @@ func (c *Connector) receive(ctx context.Context, l *link, data []byte) {
 		l.malformed(err.Error())
 		return
 	}
-	if r.Method == methodPull {
+	switch r.Method {
+	case methodPull:
 		l.startPull(r.ID)
+		return
+	case methodAction:
+		if !c.actions.answered(r.ID, l, r.Params) {
+			l.count(&l.stats.Unsolicited)
+		}
 		return
 	}
 	h := c.handler(r.Method)
@@ -210,9 +218,10 @@ func (c *Connector) receive(ctx context.Context, l *link, data []byte) {
 
 // answer queues what the node says about a request; if that is impossible, the gateway does without.
 func (l *link) answer(r *jsonrpc.Response) {
-	err := l.offer(appendResponse(r))
+	ttl := l.c.config.AnswerTTL
+	_, err := l.offer(appendResponse(r), ttl)
 	if errors.Is(err, ErrTooLarge) {
-		err = l.offer(appendResponse(&jsonrpc.Response{ID: r.ID, Method: r.Method, Error: errAnswerTooLarge}))
+		_, err = l.offer(appendResponse(&jsonrpc.Response{ID: r.ID, Method: r.Method, Error: errAnswerTooLarge}), ttl)
 	}
 	if err != nil {
 		l.log.Warn("an answer is lost", zap.String("id", r.ID), zap.Error(err))

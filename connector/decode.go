@@ -42,8 +42,8 @@ func decode(data []byte) (jsonrpc.Request, error) {
 		return r, fmt.Errorf("the method has %d bytes, not 1 to %d", len(r.Method), maxMethodBytes)
 	case exchange && (prefix != r.Method || rest == ""):
 		return r, errors.New("the id belongs to another method")
-	case !exchange && r.Method == methodPull:
-		return r, errors.New("a pull's id does not start with its method")
+	case !exchange && (r.Method == methodPull || r.Method == methodAction):
+		return r, errors.New("the id of a pull, or of an answer to an action, does not start with its method")
 	}
 	return r, nil
 }

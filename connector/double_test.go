@@ -309,3 +309,5 @@ func hasPrefix(t testing.TB, s, prefix string) {
 	t.Helper()
 	require.True(t, strings.HasPrefix(s, prefix), "%q does not start with %q", s, prefix)
 }
+
+func encode64(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }

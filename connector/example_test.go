@@ -2,10 +2,12 @@ package connector_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"os"
 	"os/signal"
+	"time"
 
 	"github.com/ethereum/go-ethereum/crypto"
 
@@ -64,6 +66,39 @@ func ExampleConnector() {
 	if err := node.Run(ctx); err != nil {
 		log.Print(err)
 	}
+}
+
+// A handler that needs a web page. All nodes that are asked at the same time share one call of the gateway's, and what it
+// fetched serves them for ten seconds. The latency is left out of the result, because it differs between nodes.
+func ExampleConnector_Action() {
+	var node *connector.Connector // as in the example of Connector
+	price := func(ctx context.Context, r *jsonrpc.Request) (any, error) {
+		trigger, err := connector.DecodeTrigger(r)
+		if err != nil {
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: err.Error()}
+		}
+		response, err := node.Action(ctx, connector.ActionRequest{
+			WorkflowID:    trigger.Workflow.ID,
+			WorkflowOwner: "0x00000000000000000000000000000000000000aa",
+			ExecutionID:   workflow.ExecutionID(trigger.Workflow.ID, trigger.ID),
+			URL:           "https://api.example.com/price?pair=ETH-USD",
+			Timeout:       2 * time.Second,
+			Cache:         connector.ActionCache{MaxAge: 10 * time.Second, Store: true},
+		})
+		var failed *connector.ActionError
+		switch {
+		case errors.As(err, &failed) && failed.Validation:
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: failed.Message}
+		case err != nil:
+			return nil, err
+		}
+		return struct {
+			WorkflowID string `json:"workflow_id"`
+			Status     int    `json:"status"`
+			Price      string `json:"price"`
+		}{trigger.Workflow.ID, response.StatusCode, string(response.Body)}, nil
+	}
+	_ = price // node.Handle(connector.MethodExecute, price)
 }
 
 func ExampleDecodeTrigger() {

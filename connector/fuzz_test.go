@@ -15,7 +15,7 @@ func FuzzDecode(f *testing.F) {
 	for _, s := range []string{
 		`{"jsonrpc":"2.0","id":"r1","method":"workflows.execute","params":{"input":{"a":9007199254740993},"key":{"keyType":"ecdsa_evm","publicKey":"0x000000000000000000000000000000000000000a"},"workflow":{"workflowID":"0x0000000000000000000000000000000000000000000000000000000000000001"}}}`,
 		`{"jsonrpc":"2.0","id":"pull_workflow_metadata/5b0b7a0e","method":"pull_workflow_metadata","params":null}`,
-		`{"jsonrpc":"2.0","id":"http_action/0x01/u","method":"http_action","params":{"statusCode":200}}`,
+		`{"jsonrpc":"2.0","id":"http_action/0x01/u","method":"http_action","params":{"statusCode":200}}`, `{"jsonrpc":"2.0","id":"http_action","method":"http_action"}`,
 		`{"jsonrpc":"2.0","id":"a/b","method":"m"}`, `{"jsonrpc":"2.0","id":"","method":""}`, `[]`, `{`, ``, "\xff",
 		`{"jsonrpc":"2.0","id":"\ud800","method":"m"}`, `{"jsonrpc":"2.0","id":"a","id":"b","method":"m"}`,
 		`{"jsonrpc":"2.0","id":"a","method":"m","params":` + strings.Repeat("[", 70) + strings.Repeat("]", 70) + `}`,

@@ -189,23 +189,30 @@ func (l *link) isConnected() bool {
 	return l.stats.Connected
 }
 
-// offer queues a message for the gateway, connected or not.
-func (l *link) offer(data []byte) error {
+// offer queues a message for the gateway, connected or not, for ttl at most.
+func (l *link) offer(data []byte, ttl time.Duration) (*waiting, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(data) > l.c.config.MaxSendBytes {
 		l.stats.TooLarge++
-		return ErrTooLarge
+		return nil, ErrTooLarge
 	}
 	now := time.Now()
-	ok, expired := l.outbox.push(data, now, now.Add(l.c.config.AnswerTTL))
+	w, expired := l.outbox.push(data, now, now.Add(ttl))
 	l.stats.Expired += uint64(expired)
-	if !ok {
+	if w == nil {
 		l.stats.QueueFull++
-		return ErrQueueFull
+		return nil, ErrQueueFull
 	}
 	l.signal()
-	return nil
+	return w, nil
+}
+
+// withdraw takes back a message that nobody wants any more, unless it is written or being written.
+func (l *link) withdraw(w *waiting) {
+	l.mu.Lock()
+	l.outbox.remove(w)
+	l.mu.Unlock()
 }
 
 // malformed counts a message that was dropped. The first of a series is worth a line in the log, a flood of them is not.

@@ -18,8 +18,9 @@ type outbox struct {
 	bytes                 int
 }
 
-// push takes a message unless the outbox is full, even without what has expired. expired is how many it dropped.
-func (o *outbox) push(data []byte, now, until time.Time) (ok bool, expired int) {
+// push takes a message; it returns nil when the outbox is full, even without what has expired. expired is how many it
+// dropped.
+func (o *outbox) push(data []byte, now, until time.Time) (w *waiting, expired int) {
 	if !o.fits(data) {
 		before := len(o.items)
 		o.items = slices.DeleteFunc(o.items, func(w *waiting) bool {
@@ -32,11 +33,12 @@ func (o *outbox) push(data []byte, now, until time.Time) (ok bool, expired int) 
 		expired = before - len(o.items)
 	}
 	if !o.fits(data) {
-		return false, expired
+		return nil, expired
 	}
-	o.items = append(o.items, &waiting{data: data, until: until})
+	w = &waiting{data: data, until: until}
+	o.items = append(o.items, w)
 	o.bytes += len(data)
-	return true, expired
+	return w, expired
 }
 
 func (o *outbox) fits(data []byte) bool {
@@ -55,14 +57,18 @@ func (o *outbox) first(now time.Time) (w *waiting, expired int) {
 	return nil, expired
 }
 
-// remove takes w out once it is written. Only the writer removes from the front, but a push may have dropped w as
+// remove takes w out, once it is written or when it is withdrawn, if it is still there: a push may have dropped it as
 // expired meanwhile.
 func (o *outbox) remove(w *waiting) {
-	if len(o.items) == 0 || o.items[0] != w {
+	switch i := slices.Index(o.items, w); i {
+	case -1:
 		return
+	case 0: // as the writer has it: nothing is moved
+		o.items[0] = nil
+		o.items = o.items[1:]
+	default:
+		o.items = slices.Delete(o.items, i, i+1)
 	}
-	o.items[0] = nil
-	o.items = o.items[1:]
 	o.bytes -= len(w.data)
 	if len(o.items) == 0 {
 		o.items = nil // an idle node keeps no memory for its busiest moment

@@ -118,7 +118,7 @@ func TestMalformedMessagesAreDroppedAndCounted(t *testing.T) {
 		`{"jsonrpc":"1.0","id":"a","method":"m"}`, `{"jsonrpc":"2.0","id":1,"method":"m"}`, `{"jsonrpc":"2.0","id":"","method":"m"}`,
 		`{"jsonrpc":"2.0","id":"a","method":""}`, `{"jsonrpc":"2.0","id":"a","id":"a","method":"m"}`,
 		`{"jsonrpc":"2.0","id":"other/a","method":"m"}`, `{"jsonrpc":"2.0","id":"m/","method":"m"}`, `{"jsonrpc":"2.0","id":"/","method":"m"}`,
-		`{"jsonrpc":"2.0","id":"a","method":"pull_workflow_metadata"}`, `{"jsonrpc":"2.0","id":"pull_workflow_metadata/","method":"pull_workflow_metadata"}`,
+		`{"jsonrpc":"2.0","id":"a","method":"pull_workflow_metadata"}`, `{"jsonrpc":"2.0","id":"a","method":"http_action"}`, `{"jsonrpc":"2.0","id":"pull_workflow_metadata/","method":"pull_workflow_metadata"}`,
 		`{"jsonrpc":"2.0","id":"a","method":"m"}{}`, `{"jsonrpc":"2.0","id":"a","method":"m","params":` + strings.Repeat("[", 64) + strings.Repeat("]", 64) + `}`,
 		`{"jsonrpc":"2.0","id":"` + strings.Repeat("i", 513) + `","method":"m"}`, `{"jsonrpc":"2.0","id":"a","method":"` + strings.Repeat("m", 129) + `"}`,
 		`{"jsonrpc":"2.0","id":"a","method":"m","result":1}`[:40],
@@ -143,7 +143,7 @@ func TestUnknownExchangeIsNotAnswered(t *testing.T) {
 	d := newDouble(t)
 	c, _ := start(t, nil, d)
 	p := d.accept()
-	p.send("http_action/0x01/uuid", "http_action", `{}`)
+	p.send("other/0x01/uuid", "other", `{}`)
 	p.send("plain", "unknown", `{}`)
 	_, r := p.read()
 	require.Equal(t, "plain", r.ID)

@@ -9,6 +9,7 @@ type Stats struct {
 	// HandlingBytes is the size of their messages.
 	HandlingBytes int64
 	Workflows     int // supported by the node
+	Actions       int // that wait for their answers
 }
 
 // GatewayStats counts what happened with one gateway since the Connector was made.
@@ -29,21 +30,24 @@ type GatewayStats struct {
 	Unhandled uint64 // requests for a method without a handler
 	Busy      uint64 // requests refused because too many were being handled
 	Panics    uint64 // handlers that panicked
+	// Unsolicited counts answers to actions that nobody waited for: late, second or made up.
+	Unsolicited uint64
 
 	Sent      uint64 // messages written
 	Pushes    uint64 // reports of single workflows begun
 	Pulls     uint64 // requests for all workflows
-	QueueFull uint64 // answers refused because too many were waiting
-	Expired   uint64 // answers dropped because the gateway was away for too long
-	TooLarge  uint64 // answers refused because of their size
+	Actions   uint64 // queued
+	QueueFull uint64 // answers and actions refused because too many were waiting
+	Expired   uint64 // answers and actions dropped because the gateway was away for too long
+	TooLarge  uint64 // answers and actions refused because of their size
 
-	Queued      int // answers waiting
+	Queued      int // answers and actions waiting
 	QueuedBytes int
 }
 
 // Stats returns the current counts. Those of one gateway belong together; it does not wait.
 func (c *Connector) Stats() Stats {
-	s := Stats{Gateways: make([]GatewayStats, len(c.links)), Workflows: c.store.len()}
+	s := Stats{Gateways: make([]GatewayStats, len(c.links)), Workflows: c.store.len(), Actions: c.actions.count()}
 	for i, l := range c.links {
 		l.mu.Lock()
 		s.Gateways[i] = l.stats

@@ -242,3 +242,58 @@ func TestPingFloodCostsOnePongAtATime(t *testing.T) {
 		require.Equal(t, string([]byte{999 & 0xff, 999 >> 8}), pongs[len(pongs)-1], "the latest is answered")
 	})
 }
+
+// An answer is waited for until five seconds after the action's own time, or until the caller has had enough.
+func TestUnansweredActionEnds(t *testing.T) {
+	t.Parallel()
+	for timeout, want := range map[time.Duration]time.Duration{
+		0: 65 * time.Second, time.Second: 6 * time.Second, time.Hour: 65 * time.Second, 60 * time.Second: 65 * time.Second,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newPipeDouble(t)
+			c, _ := start(t, nil, d)
+			p := d.accept()
+			waitConnected(t, c, 1)
+			began := time.Now()
+			a := page()
+			a.Timeout = timeout
+			done := begin(context.Background(), c, a)
+			_, m := p.read()
+			o := <-done
+			require.ErrorIs(t, o.err, connector.ErrUnanswered)
+			require.Equal(t, want, time.Since(began))
+			require.Zero(t, c.Stats().Actions)
+			p.answerAction(m.ID, found)
+			synctest.Wait()
+			require.EqualValues(t, 1, c.Stats().Gateways[0].Unsolicited, "too late")
+
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			done = begin(ctx, c, a)
+			_, _ = p.read()
+			require.ErrorIs(t, (<-done).err, context.DeadlineExceeded)
+		})
+	}
+}
+
+// An action for a gateway that is away is sent when it is back, and never after its time.
+func TestActionForAGatewayThatIsAway(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newPipeDouble(t)
+		c := newConnector(t, nil, d)
+		a := page()
+		a.Gateway, a.Timeout = d.url, time.Second
+		require.ErrorIs(t, (<-begin(context.Background(), c, a)).err, connector.ErrUnanswered)
+		require.Zero(t, c.Stats().Gateways[0].Queued)
+		a.URL += "/second"
+		done := begin(context.Background(), c, a)
+		time.Sleep(5 * time.Second)
+		run(t, c)
+		p := d.accept()
+		_, m := p.read()
+		require.Contains(t, string(m.Result), "/second")
+		p.answerAction(m.ID, found)
+		require.NoError(t, (<-done).err)
+	})
+}
