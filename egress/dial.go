@@ -1,0 +1,135 @@
+package egress
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"runtime/debug"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// Time limits of the stages of a new connection; a request's own limit is often shorter.
+const (
+	connectTimeout   = 10 * time.Second // DNS and TCP together
+	handshakeTimeout = 10 * time.Second // TLS
+)
+
+type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
+
+// attempt is one request as its dial sees it, handed through net/http in the context's values. net/http cuts dials off from their request's context, so
+// that others may use the connection; here a dial ends with its request, else a stranger's short requests would leave long dials behind.
+type attempt struct {
+	ctx   context.Context // the request's
+	stage atomic.Pointer[Stage]
+}
+
+type attemptKey struct{}
+
+func (a *attempt) reached(s Stage) { a.stage.Store(&s) }
+
+func (a *attempt) at() Stage { return *a.stage.Load() }
+
+// dial opens a TCP connection. Its errors are *Refused or *External, except where the request's context ended.
+func (c *Client) dial(ctx context.Context, _, address string) (_ net.Conn, err error) {
+	defer c.recovered(&err) // net/http calls this on a goroutine of its own
+	a, _ := ctx.Value(attemptKey{}).(*attempt)
+	host, _, splitErr := net.SplitHostPort(address)
+	if a == nil || splitErr != nil {
+		return nil, errors.New("egress: a dial without its request")
+	}
+	start := time.Now()
+	if err := c.reserve(); err != nil {
+		return nil, failed(a.ctx, StageConnect, host, 0, err)
+	}
+	var raw net.Conn
+	defer func() {
+		if raw == nil {
+			c.open.Add(-1)
+		}
+	}()
+	if raw, err = c.connect(a, address); err != nil {
+		return nil, failed(a.ctx, a.at(), host, time.Since(start), err)
+	}
+	return newConn(raw, &c.open), nil
+}
+
+// reserve counts a connection before it is opened.
+func (c *Client) reserve() error {
+	if c.open.Add(1) <= c.maxConns {
+		return nil
+	}
+	c.Close()
+	if c.open.Load() <= c.maxConns {
+		return nil
+	}
+	c.open.Add(-1)
+	return errBusy
+}
+
+func (c *Client) connect(a *attempt, address string) (net.Conn, error) {
+	a.reached(StageDNS)
+	if c.dialer != nil {
+		return c.dialer(a.ctx, "tcp", address)
+	}
+	host, _, _ := net.SplitHostPort(address)
+	var s seen
+	d := net.Dialer{Timeout: connectTimeout, Resolver: c.resolver}
+	d.ControlContext = func(_ context.Context, network, address string, _ syscall.RawConn) error {
+		a.reached(StageConnect)
+		return c.guard.control(&s, network, address)
+	}
+	conn, err := d.DialContext(a.ctx, "tcp", address)
+	if err != nil {
+		return nil, s.outcome(host, err)
+	}
+	return conn, nil
+}
+
+// dialTLS opens a TLS connection for the shared client or, with a certificate, for one request.
+func (c *Client) dialTLS(ctx context.Context, network, address string, base *tls.Config) (_ net.Conn, err error) {
+	defer c.recovered(&err)
+	raw, err := c.dial(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	a := ctx.Value(attemptKey{}).(*attempt)
+	a.reached(StageTLS)
+	start := time.Now()
+	host, _, _ := net.SplitHostPort(address)
+	config := base.Clone()
+	config.ServerName = host
+	conn := tls.Client(raw, config)
+	limited, cancel := context.WithTimeout(a.ctx, handshakeTimeout)
+	defer cancel()
+	if err := conn.HandshakeContext(limited); err != nil {
+		raw.Close()
+		return nil, failed(a.ctx, StageTLS, host, time.Since(start), err)
+	}
+	return conn, nil
+}
+
+// recovered turns a panic into an error, so that it ends one request and not the process.
+func (c *Client) recovered(err *error) {
+	if v := recover(); v != nil {
+		if c.onPanic != nil {
+			c.onPanic(debug.Stack())
+		}
+		*err = fail(StagePanic, "the gateway failed to handle this request; nothing is known about its outcome")
+	}
+}
+
+// systemResolver asks the system's name servers with Go's own resolver, whose lookups can be broken off: each of its sockets is unblocked as soon as
+// the lookup's context ends, instead of after the resolver's own timeout.
+func systemResolver() *net.Resolver {
+	var d net.Dialer
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := d.DialContext(ctx, network, address)
+		if err == nil {
+			context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+		}
+		return conn, err
+	}}
+}

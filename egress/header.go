@@ -1,0 +1,137 @@
+package egress
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// MaxRequestHeaderBytes bounds the names and values a request may set, together.
+const MaxRequestHeaderBytes = 64 << 10
+
+// blockedHeaders is the protocol's own list (§7); a configuration adds to it. They frame messages, name the sender, or speak for a proxy, so a
+// stranger who sets them could smuggle requests or impersonate others.
+var blockedHeaders = []string{
+	"host", "content-length", "transfer-encoding", "user-agent", "upgrade", "expect", "connection", "keep-alive", "te", "trailer", "forwarded",
+	"proxy-*", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip",
+}
+
+// headerRules are the names a request may not set.
+type headerRules struct {
+	exact    map[string]bool
+	prefixes []string
+}
+
+func newHeaderRules(extra []string) (*headerRules, error) {
+	r := &headerRules{exact: map[string]bool{}}
+	for _, name := range slices.Concat(blockedHeaders, extra) {
+		name = comparable(name)
+		prefix, isPrefix := strings.CutSuffix(name, "*")
+		if !isToken(prefix) || strings.Contains(prefix, "*") {
+			return nil, fmt.Errorf("blocked header %q is neither a name nor a prefix such as x-internal-*", name)
+		}
+		switch {
+		case isPrefix && slices.Contains(r.prefixes, prefix):
+		case isPrefix:
+			r.prefixes = append(r.prefixes, prefix)
+		default:
+			r.exact[name] = true
+		}
+	}
+	return r, nil
+}
+
+// comparable is the form in which names are compared: many servers take X_Real_IP for X-Real-IP.
+func comparable(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
+
+// rule returns the entry of the list that forbids name; "" if none does.
+func (r *headerRules) rule(name string) string {
+	name = comparable(name)
+	if r.exact[name] {
+		return name
+	}
+	for _, p := range r.prefixes {
+		if strings.HasPrefix(name, p) {
+			return p + "*"
+		}
+	}
+	return ""
+}
+
+// clean checks h and returns it with canonical names, in a map of its own. Values under several spellings of one name are joined in the order of the
+// spellings, so that equal requests stay equal. No text quotes a name or a value that a stranger made up.
+func (r *headerRules) clean(h map[string][]string) (http.Header, *Refused) {
+	out := make(http.Header, len(h)+2)
+	size := 0
+	for _, name := range sortedNames(h) {
+		if !isToken(name) {
+			return nil, refuse(ReasonHeader, "a header's name is empty or has a character that names cannot have")
+		}
+		if rule := r.rule(name); rule != "" {
+			return nil, refuse(ReasonHeader, "the header %q cannot be set by an action; leave it out", clipName(rule))
+		}
+		key := http.CanonicalHeaderKey(name)
+		for _, value := range h[name] {
+			if err := checkValue(value); err != nil {
+				return nil, err
+			}
+			if size += len(name) + len(value) + len(": \r\n"); size > MaxRequestHeaderBytes {
+				return nil, refuse(ReasonHeader, "the request's headers are over %d bytes together", MaxRequestHeaderBytes)
+			}
+			out[key] = append(out[key], strings.Trim(value, " "))
+		}
+	}
+	return out, nil
+}
+
+func sortedNames(h map[string][]string) []string {
+	if len(h) == 0 {
+		return nil
+	}
+	names := make([]string, 0, len(h))
+	for name := range h {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// checkValue refuses control characters of ASCII (CR, LF, NUL and tab among them), of Unicode, and what is not UTF-8.
+func checkValue(value string) *Refused {
+	for i, c := range value {
+		switch {
+		case c == utf8.RuneError && !strings.HasPrefix(value[i:], "\uFFFD"):
+			return refuse(ReasonHeader, "a header's value is not valid UTF-8 at byte %d", i)
+		case unicode.IsControl(c):
+			return refuse(ReasonHeader, "a header's value has the control character %U at byte %d; remove it", c, i)
+		}
+	}
+	return nil
+}
+
+func clipName(s string) string { return s[:min(len(s), 64)] }
+
+// isToken reports whether s is a token of RFC 9110 §5.6.2.
+func isToken(s string) bool {
+	for _, c := range []byte(s) {
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// bindsConnection reports whether the credentials in h authenticate the connection rather than the request (RFC 4559, NTLM). Such a connection must
+// not be reused: the next request on it would come from someone else.
+func bindsConnection(h http.Header) bool {
+	for _, v := range h["Authorization"] {
+		scheme, _, _ := strings.Cut(v, " ")
+		if strings.EqualFold(scheme, "Negotiate") || strings.EqualFold(scheme, "NTLM") {
+			return true
+		}
+	}
+	return false
+}

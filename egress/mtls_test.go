@@ -1,0 +1,356 @@
+package egress
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"encoding/pem"
+	"errors"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dongate/config"
+)
+
+// authority signs certificates of tests.
+type authority struct {
+	cert *x509.Certificate
+	key  crypto.Signer
+}
+
+func newAuthority(t testing.TB) *authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"}, NotBefore: time.Unix(0, 0), NotAfter: time.Unix(1<<33, 0),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	require.NoError(t, err)
+	cert, err := x509.ParseCertificate(der)
+	require.NoError(t, err)
+	return &authority{cert, key}
+}
+
+// issue makes a certificate for key, with name as its subject, for 127.0.0.1 and example.com, and returns both as PEM.
+func (a *authority) issue(t testing.TB, name string, key crypto.Signer) (certPEM, keyPEM []byte) {
+	t.Helper()
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotBefore: time.Unix(0, 0), NotAfter: time.Unix(1<<33, 0),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"example.com"},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
+	require.NoError(t, err)
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	return encodePEM("CERTIFICATE", der), encodePEM("PRIVATE KEY", keyDER)
+}
+
+func encodePEM(kind string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+}
+
+func newKey(t testing.TB) crypto.Signer {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	return key
+}
+
+// serverConfig is what an origin with a certificate of a needs.
+func (a *authority) serverConfig(t testing.TB) *tls.Config {
+	t.Helper()
+	cert, err := tls.X509KeyPair(a.issue(t, "origin", newKey(t)))
+	require.NoError(t, err)
+	return &tls.Config{Certificates: []tls.Certificate{cert}}
+}
+
+func (a *authority) pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	return pool
+}
+
+// newTLSOrigin is newOrigin over TLS, HTTP/2 included, with a client that trusts it.
+func newTLSOrigin(t testing.TB, a *authority, h http.HandlerFunc, server func(*httptest.Server), change func(*Config)) (*Client, string) {
+	t.Helper()
+	s := httptest.NewUnstartedServer(h)
+	s.TLS = a.serverConfig(t)
+	s.EnableHTTP2 = true
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	if server != nil {
+		server(s)
+	}
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	client := newClient(t, func(c *Config) {
+		c.AllowedIPs = []netip.Addr{loopback}
+		c.AllowedPorts = []int{portIn(t, s.URL)}
+		c.RootCAs = a.pool()
+		if change != nil {
+			change(c)
+		}
+	})
+	return client, s.URL
+}
+
+func TestMTLS(t *testing.T) {
+	t.Parallel()
+	servers, clients := newAuthority(t), newAuthority(t)
+	var conns atomic.Int64
+	demanding := func(s *httptest.Server) {
+		s.TLS.ClientAuth, s.TLS.ClientCAs = tls.RequireAndVerifyClientCert, clients.pool()
+		s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+			if state == http.StateNew {
+				conns.Add(1)
+			}
+		}
+	}
+	client, url := newTLSOrigin(t, servers, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.TLS.PeerCertificates[0].Subject.CommonName+" "+r.Proto)
+	}, demanding, func(c *Config) { c.MTLS = config.Rate{RPS: 1000, Burst: 1000} })
+
+	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
+	require.NoError(t, err)
+	_, edKey, err := ed25519.GenerateKey(rand.Reader)
+	require.NoError(t, err)
+	for name, key := range map[string]crypto.Signer{"ecdsa": newKey(t), "rsa": rsaKey, "ed25519": edKey} {
+		cert, pemKey := clients.issue(t, name, key)
+		for range 2 {
+			before := conns.Load()
+			r, err := fetch(client, &Request{URL: url, CertPEM: cert, KeyPEM: pemKey})
+			require.NoError(t, err)
+			require.Equal(t, name+" HTTP/2.0", string(r.Body))
+			require.Equal(t, before+1, conns.Load(), "a connection of its own")
+		}
+	}
+	// Other encodings of keys.
+	cert, _ := clients.issue(t, "pkcs1", rsaKey)
+	_, err = fetch(client, &Request{URL: url, CertPEM: cert, KeyPEM: encodePEM("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(rsaKey))})
+	require.NoError(t, err)
+
+	// Without a certificate, and with one of another authority, the origin refuses; the shared pool has learnt no certificate.
+	_, err = fetch(client, &Request{URL: url})
+	requireAnyExternal(t, err)
+	cert, key := newAuthority(t).issue(t, "stranger", newKey(t))
+	_, err = fetch(client, &Request{URL: url, CertPEM: cert, KeyPEM: key})
+	requireAnyExternal(t, err)
+	require.Zero(t, client.Stats().MTLS)
+	client.Close()
+	require.Eventually(t, func() bool { return client.Stats().Connections == 0 }, 5*time.Second, time.Millisecond)
+}
+
+func requireAnyExternal(t testing.TB, err error) *External {
+	t.Helper()
+	var external *External
+	require.ErrorAs(t, err, &external)
+	return external
+}
+
+func TestTLSRules(t *testing.T) {
+	t.Parallel()
+	servers := newAuthority(t)
+	ok := func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) }
+
+	client, url := newTLSOrigin(t, servers, ok, nil, nil)
+	r, err := fetch(client, &Request{URL: url})
+	require.NoError(t, err)
+	require.Equal(t, "HTTP/2.0", string(r.Body))
+
+	// Trusted through caPath, as the configuration has it.
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	require.NoError(t, os.WriteFile(file, encodePEM("CERTIFICATE", servers.cert.Raw), 0o600))
+	fromFile, err := FromConfig(config.HTTPClient{CAPath: file, AllowedIPs: []netip.Addr{loopback}, AllowedPorts: []int{portIn(t, url)}}, "1")
+	require.NoError(t, err)
+	r, err = fetch(newClient(t, func(c *Config) { *c = fromFile }), &Request{URL: url})
+	require.NoError(t, err)
+	require.Equal(t, 200, r.StatusCode)
+
+	client, url = newTLSOrigin(t, servers, ok, nil, func(c *Config) { c.RootCAs = newAuthority(t).pool() })
+	_, err = fetch(client, &Request{URL: url})
+	require.Contains(t, requireExternal(t, StageTLS, err).Msg, "authority that is not trusted")
+
+	client, url = newTLSOrigin(t, servers, ok, func(s *httptest.Server) { s.TLS.MaxVersion = tls.VersionTLS11; s.TLS.MinVersion = tls.VersionTLS10 }, nil)
+	_, err = fetch(client, &Request{URL: url})
+	requireExternal(t, StageTLS, err)
+
+	// HTTP where TLS was asked for, and the other way round.
+	client, url = newOrigin(t, ok, nil)
+	_, err = fetch(client, &Request{URL: "https" + strings.TrimPrefix(url, "http")})
+	require.Contains(t, requireExternal(t, StageTLS, err).Msg, "does not speak TLS")
+	client, url = newTLSOrigin(t, servers, ok, nil, nil)
+	r, err = fetch(client, &Request{URL: "http" + strings.TrimPrefix(url, "https")})
+	require.NoError(t, err)
+	require.Equal(t, 400, r.StatusCode)
+}
+
+// Bad key material is refused before it costs a token.
+func TestMaterialRefused(t *testing.T) {
+	t.Parallel()
+	client := newClient(t, func(c *Config) { c.MTLS = config.Rate{RPS: 0.001, Burst: 1} })
+	ca := newAuthority(t)
+	cert, key := ca.issue(t, "a", newKey(t))
+	otherCert, otherKey := ca.issue(t, "b", newKey(t))
+	block, _ := pem.Decode(cert)
+	keyBlock, _ := pem.Decode(key)
+	pad := func(b []byte, n int) []byte { return append(bytes.Repeat([]byte("\n"), n-len(b)), b...) }
+	broken := append([]byte(nil), block.Bytes...)
+	broken[len(broken)/2] ^= 0xff
+	for name, m := range map[string]struct{ cert, key []byte }{
+		"no key":             {cert, nil},
+		"no certificate":     {nil, key},
+		"garbage":            {[]byte("garbage"), []byte("garbage")},
+		"garbage key":        {cert, []byte("garbage")},
+		"garbage inside":     {encodePEM("CERTIFICATE", []byte("garbage")), key},
+		"garbage key inside": {cert, encodePEM("PRIVATE KEY", []byte("garbage"))},
+		"swapped":            {key, cert},
+		"two certificates":   {cert, cert},
+		"two keys":           {key, key},
+		"another's key":      {cert, otherKey},
+		"another's cert":     {otherCert, key},
+		"DER":                {block.Bytes, keyBlock.Bytes},
+		"truncated":          {cert[:len(cert)/2], key},
+		"truncated key":      {cert, key[:len(key)/2]},
+		"certificate 1 over": {pad(cert, MaxPEMBytes+1), key},
+		"key 1 over":         {cert, pad(key, MaxPEMBytes+1)},
+		"10 MB":              {bytes.Repeat([]byte("a"), 10<<20), key},
+		"encrypted":          {cert, encodePEM("ENCRYPTED PRIVATE KEY", keyBlock.Bytes)},
+		"encrypted, older":   {cert, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Headers: map[string]string{"Proc-Type": "4,ENCRYPTED", "DEK-Info": "AES-128-CBC,00"}, Bytes: keyBlock.Bytes})},
+		"public key":         {cert, encodePEM("PUBLIC KEY", block.Bytes)},
+		"huge key":           {cert, encodePEM("RSA PRIVATE KEY", hugeKey(t))},
+		"many blocks":        {bytes.Repeat([]byte("-----BEGIN A-----\n-----END A-----\n"), 1900), key},
+		"nothing but begins": {bytes.Repeat([]byte("-----BEGIN CERTIFICATE-----\n"), 2300), key},
+	} {
+		start := time.Now()
+		_, err := client.Prepare(&Request{URL: "https://example.com/", CertPEM: m.cert, KeyPEM: m.key})
+		require.Error(t, err, name)
+		requireRefused(t, ReasonMTLSKey, err)
+		require.Less(t, time.Since(start), time.Second, name)
+	}
+	_, err := client.Prepare(&Request{URL: "http://example.com/", CertPEM: cert, KeyPEM: key})
+	requireRefused(t, ReasonMTLSKey, err)
+
+	p, err := client.Prepare(&Request{URL: "https://example.com/", CertPEM: pad(cert, MaxPEMBytes), KeyPEM: pad(key, MaxPEMBytes)})
+	require.NoError(t, err)
+	gotCert, gotKey := p.ClientCertificate()
+	require.Len(t, gotCert, MaxPEMBytes)
+	require.Len(t, gotKey, MaxPEMBytes)
+	require.EqualValues(t, 1, client.mtls.limiter.Tokens(), "the token is still there")
+
+	off := newClient(t, func(c *Config) { c.MTLS.RPS = 100 })
+	_, err = off.Prepare(&Request{URL: "https://example.com/", CertPEM: cert, KeyPEM: key})
+	requireRefused(t, ReasonMTLSOff, err)
+	_, err = off.Prepare(&Request{URL: "https://example.com/", KeyPEM: []byte("garbage")})
+	requireRefused(t, ReasonMTLSOff, err)
+}
+
+// hugeKey is the form of an RSA key whose check would take seconds.
+func hugeKey(t testing.TB) []byte {
+	n := new(big.Int).Lsh(big.NewInt(1), 60_000)
+	n.SetBit(n, 0, 1)
+	der, err := asn1.Marshal(struct {
+		Version               int
+		N                     *big.Int
+		E                     int
+		D, P, Q, Dp, Dq, Qinv *big.Int
+	}{0, n, 65537, n, n, n, n, n, n})
+	require.NoError(t, err)
+	return der
+}
+
+// mtlsBubble is a client inside a synctest bubble whose dials hang until their request ends, or fail at once after release is closed.
+func mtlsBubble(t *testing.T, r config.Rate, concurrent int) (do func(timeout time.Duration) error, client *Client, release chan struct{}) {
+	release = make(chan struct{})
+	client = newClient(t, func(c *Config) {
+		c.MTLS, c.MTLSMaxConcurrent = r, concurrent
+		c.dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			select {
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			case <-release:
+				return nil, errors.New("released")
+			}
+		}
+	})
+	cert, key := newAuthority(t).issue(t, "a", newKey(t))
+	return func(timeout time.Duration) error {
+		_, err := fetch(client, &Request{URL: "https://example.com/", CertPEM: cert, KeyPEM: key, Timeout: timeout})
+		return err
+	}, client, release
+}
+
+func TestMTLSRate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		do, client, release := mtlsBubble(t, config.Rate{RPS: 1.0 / 30, Burst: 2}, 0)
+		close(release)
+		for range 2 {
+			requireAnyExternal(t, do(time.Second))
+		}
+		refused := requireRefused(t, ReasonMTLSQuota, do(time.Second))
+		require.Contains(t, refused.Msg, "try again in 30s")
+		time.Sleep(30*time.Second + time.Millisecond)
+		requireAnyExternal(t, do(time.Second))
+		requireRefused(t, ReasonMTLSQuota, do(time.Second))
+		require.Zero(t, client.Stats().MTLS)
+	})
+}
+
+func TestMTLSConcurrency(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		do, client, release := mtlsBubble(t, config.Rate{RPS: 0.001, Burst: 100}, 50)
+		results := make(chan error, 100)
+		for range 50 {
+			go func() { results <- do(10 * time.Second) }()
+		}
+		synctest.Wait()
+		require.Equal(t, 50, client.Stats().MTLS)
+		tokens := client.mtls.limiter.Tokens()
+
+		// One that waits for a slot waits no longer than its own timeout, and costs no token.
+		start := time.Now()
+		requireRefused(t, ReasonMTLSQuota, do(500*time.Millisecond))
+		require.Equal(t, 500*time.Millisecond, time.Since(start))
+		require.InDelta(t, tokens, client.mtls.limiter.Tokens(), 0.1)
+
+		// One with more time gets the slot of one that ended.
+		start = time.Now()
+		go func() { results <- do(20 * time.Second) }()
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		require.Len(t, results, 50)
+		require.Equal(t, 1, client.Stats().MTLS)
+		close(release)
+		synctest.Wait()
+		require.Len(t, results, 51)
+		require.Equal(t, 10*time.Second, time.Since(start))
+		require.Zero(t, client.Stats().MTLS)
+		require.Zero(t, client.Stats().Connections)
+	})
+}
