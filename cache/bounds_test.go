@@ -47,10 +47,10 @@ func TestMemoryStaysWithinTheBound(t *testing.T) {
 		size     int
 		expired  int // entries of 1 byte stored before, each its own owner's, that have expired meanwhile
 	}{
-		{"200 000 distinct requests of 25 kB by one owner", 200_000, func(int) string { return "flood" }, 25_000, 0},
-		{"25 kB after as many tiny entries as fit, each its own owner's", 20_000, func(int) string { return "flood" }, 25_000, 150_000},
-		{"tiny entries, each its own owner's", 400_000, func(i int) string { return fmt.Sprintf("unconfirmed 0x%040d", i) }, 1, 0},
-		{"many owners of many entries", 200_000, func(i int) string { return fmt.Sprint("owner", i%1000) }, 3000, 0},
+		{"200 000 distinct requests of 25 kB by one owner", 200_000 / floodDivisor, func(int) string { return "flood" }, 25_000, 0},
+		{"25 kB after as many tiny entries as fit, each its own owner's", 4000, func(int) string { return "flood" }, 25_000, 150_000},
+		{"tiny entries, each its own owner's", 150_000, func(i int) string { return fmt.Sprintf("unconfirmed 0x%040d", i) }, 1, 0},
+		{"many owners of many entries", 40_000, func(i int) string { return fmt.Sprint("owner", i%1000) }, 3000, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			before := heap()
@@ -66,7 +66,7 @@ func TestMemoryStaysWithinTheBound(t *testing.T) {
 			peak := int64(0)
 			for i := range tt.requests {
 				fill(t, c, numbered(i), tt.owner(i), tt.size)
-				if i%(tt.requests/4) == 0 {
+				if i%(tt.requests/40) == 0 {
 					peak = max(peak, heap()-before)
 				}
 			}

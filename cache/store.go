@@ -152,12 +152,13 @@ func (s *store[V]) remove(e *entry[V]) {
 	} else {
 		s.ranking.update(a)
 	}
-	if s.peak >= minShrink && len(s.entries) < s.peak/4 {
+	if s.peak >= minShrink && len(s.entries) < s.peak/2 {
 		s.shrink()
 	}
 }
 
-// shrink makes the maps anew. It costs a quarter of what was removed since they had their peak.
+// shrink makes the maps anew, which costs no more than what was removed since they had their peak. Waiting longer would keep more memory than tiny
+// entries are charged, once larger ones have taken their place.
 func (s *store[V]) shrink() {
 	entries, owners := make(map[Key]*entry[V], len(s.entries)), make(map[string]*account[V], len(s.owners))
 	for k, e := range s.entries {
