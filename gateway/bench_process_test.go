@@ -31,7 +31,6 @@ import (
 const (
 	benchRole   = "DONGATE_TEST_BENCH_ROLE"
 	benchConfig = "DONGATE_TEST_BENCH_CONFIG"
-	floorNodes  = "DONGATE_TEST_BENCH_NODES"
 )
 
 // runBenchProcess serves, prints its addresses and then answers each line on
@@ -54,6 +53,8 @@ func runBenchProcess(role string) {
 		user, node = srv.Address(UserListener), srv.Address(NodeListener)
 	case "floor":
 		user, node = serveFloor()
+	case "origin":
+		user, node = serveOrigin(), "-"
 	}
 	fmt.Println(user, node)
 	in := bufio.NewScanner(os.Stdin)
@@ -248,4 +249,23 @@ func (p *benchProcess) connectNodes(shard string, signers []auth.Signer, do func
 		}()
 	}
 	return conns
+}
+
+// serveOrigin is an endpoint that answers every request with 1 KiB.
+func serveOrigin() string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	body := []byte(strings.Repeat("x", 1<<10))
+	go func() {
+		_ = http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/hang" {
+				<-r.Context().Done()
+				return
+			}
+			_, _ = w.Write(body)
+		}))
+	}()
+	return l.Addr().String()
 }

@@ -315,7 +315,7 @@ func TestThrottledActionOfAShard(t *testing.T) {
 			got := within(t, n.got)
 			require.Zero(t, time.Since(start), "at once")
 			require.Equal(t, id, got.ID)
-			require.JSONEq(t, `{"errorMessage":"rate limit exceeded","isValidationError":true}`, string(got.Params))
+			require.JSONEq(t, `{"errorMessage":"rate limit exceeded: the node, or its shard, sends too many messages","isExternalEndpointError":false,"isValidationError":true,"externalEndpointLatency":0}`, string(got.Params))
 		}
 	})
 }

@@ -79,7 +79,7 @@ func (f *flight) sendLocked(d *delivery, now time.Time) {
 	d.via = s
 	d.next = time.Time{}
 	d.expires = now.Add(f.service.config.NodeSendTimeout)
-	if err := s.send(outgoing{prepared: f.prepared, size: f.size, delivery: d, attempt: attempt}, now); err != nil {
+	if err := s.send(outgoing{prepared: f.prepared, size: f.size, tracker: d, attempt: attempt}, now); err != nil {
 		d.state.Store(word(attempt, phaseIdle))
 		fs.shard.m.sends.refused.Inc()
 		f.scheduleLocked(d, now)

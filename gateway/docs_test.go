@@ -24,7 +24,7 @@ func document(t *testing.T, name, want string) {
 	}
 	got, err := os.ReadFile(path)
 	require.NoError(t, err)
-	require.Equal(t, want, string(got), "docs/%s is out of date: run `make docs`", name)
+	require.True(t, want == string(got), "docs/%s is out of date: run `make docs`", name)
 }
 
 func TestMetricsDocument(t *testing.T) {

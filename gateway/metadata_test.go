@@ -252,7 +252,7 @@ func TestThrottledNodeMessages(t *testing.T) {
 		req := <-nodes[0].got
 		require.Equal(t, "http_action/0x1/u1", req.ID)
 		require.Equal(t, "http_action", req.Method)
-		require.JSONEq(t, `{"errorMessage":"rate limit exceeded","isValidationError":true}`, string(req.Params))
+		require.JSONEq(t, `{"errorMessage":"rate limit exceeded: the node, or its shard, sends too many messages","isExternalEndpointError":false,"isValidationError":true,"externalEndpointLatency":0}`, string(req.Params))
 
 		nodes[1].push(w) // the shard's fourth and last
 		nodes[1].push(w)

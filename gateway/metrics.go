@@ -22,6 +22,8 @@ type metrics struct {
 	handshakes  *prometheus.CounterVec
 	sessionEnds *prometheus.CounterVec
 	firstView   prometheus.Gauge
+	actions     map[string]prometheus.Counter
+	upstream    prometheus.Histogram
 
 	sends    *prometheus.CounterVec
 	dropped  *prometheus.CounterVec
@@ -68,7 +70,14 @@ func newMetrics() *metrics {
 		Help: "Time from dispatch to the decision.", Buckets: buckets})
 	m.firstView = prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "dongate", Name: "startup_to_first_view_seconds",
 		Help: "Time from start until a first workflow was agreed on; 0 until then."})
-	m.registry.MustRegister(latency, m.quorum, m.firstView)
+	m.upstream = prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: "dongate", Name: "upstream_duration_seconds",
+		Help: "Time an endpoint took to answer an action.", Buckets: buckets})
+	m.registry.MustRegister(latency, m.quorum, m.firstView, m.upstream)
+	actions := counter("actions_total", "Outbound HTTP requests of nodes by outcome: hit (from the cache), shared (another's call), fetched, failed (the endpoint), refused (against the rules), throttled, busy.", "outcome")
+	m.actions = map[string]prometheus.Counter{}
+	for _, o := range actionOutcomes {
+		m.actions[o] = actions.WithLabelValues(o)
+	}
 	for _, o := range outcomes {
 		m.requests[o] = requests.WithLabelValues(string(o))
 		m.elements[o] = elements.WithLabelValues(string(o))
@@ -131,6 +140,10 @@ var (
 	descMetaBytes    = desc("metadata_bytes", "Bytes accounted to observations, bounded by maxMetadataBytes.", "service")
 	descConflicts    = desc("metadata_conflicts_total", "Claims of a DON on another DON's workflow or name, dropped.", "service")
 	descRefused      = desc("metadata_refused_total", "Reports refused at a bound.", "service")
+	descActing       = desc("actions_under_way", "Upstream calls under way, bounded by maxConcurrentActions.", "service")
+	descCacheEntries = desc("cache_entries", "Stored responses.", "service")
+	descCacheBytes   = desc("cache_bytes", "Bytes of stored responses, bounded by maxCacheBytes.", "service")
+	descEvictions    = desc("cache_evictions_total", "Stored responses removed for room.", "service")
 	descClaims       = desc("claims_held", "Used tokens remembered.")
 	descIDs          = desc("request_ids_reserved", "Request ids open or used lately.")
 	descConcurrent   = desc("concurrent_requests", "Client requests being worked on, bounded by maxConcurrentRequests.")
@@ -140,7 +153,7 @@ var (
 // Describe implements prometheus.Collector.
 func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descSessions, descMargin, descSkew, descUp, descOpen, descOpenBytes, descWorkflows,
-		descKeys, descObservations, descMetaBytes, descConflicts, descRefused, descClaims, descIDs, descConcurrent, descDraining} {
+		descKeys, descObservations, descMetaBytes, descConflicts, descRefused, descActing, descCacheEntries, descCacheBytes, descEvictions, descClaims, descIDs, descConcurrent, descDraining} {
 		ch <- d
 	}
 }
@@ -177,6 +190,11 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 		gauge(descMetaBytes, float64(st.Bytes), svc.name)
 		ch <- prometheus.MustNewConstMetric(descConflicts, prometheus.CounterValue, float64(st.Conflicts), svc.name)
 		ch <- prometheus.MustNewConstMetric(descRefused, prometheus.CounterValue, float64(st.Refused), svc.name)
+		cs := svc.actions.cache.Stats()
+		gauge(descActing, float64(svc.actions.slots.underWay()), svc.name)
+		gauge(descCacheEntries, float64(cs.Entries), svc.name)
+		gauge(descCacheBytes, float64(cs.Bytes), svc.name)
+		ch <- prometheus.MustNewConstMetric(descEvictions, prometheus.CounterValue, float64(cs.Evictions), svc.name)
 	}
 	claims, ids := srv.claims.Stats()
 	gauge(descClaims, float64(claims))

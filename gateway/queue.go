@@ -23,8 +23,19 @@ var (
 type outgoing struct {
 	prepared *websocket.PreparedMessage
 	size     int
-	delivery *delivery // nil: nobody is told what became of it
-	attempt  uint32    // of delivery
+	tracker  tracker // nil: nobody is told what became of it
+	attempt  uint32  // what tracker calls this sending of it
+}
+
+// tracker is told what becomes of a queued message. wanted is called with the
+// queue's lock held and must not block; the others are called by the session's
+// goroutines with no lock held.
+type tracker interface {
+	wanted(attempt uint32) bool         // false: it need not be written any more
+	beginWrite(attempt uint32) bool     // about to be written; false: do not
+	endWrite(attempt uint32, err error) // written, or not
+	dropped(attempt uint32)             // the session ended before it was written
+	lost(attempt uint32)                // it was written to a session that has ended
 }
 
 // sendQueue holds the messages one writer goroutine has still to write: at most
@@ -76,7 +87,7 @@ func (q *sendQueue) dropAnswered() {
 	kept := q.items[:0]
 	bytes := 0
 	for _, m := range q.items[q.head:] {
-		if m.delivery == nil || m.delivery.wanted(m.attempt) {
+		if m.tracker == nil || m.tracker.wanted(m.attempt) {
 			kept = append(kept, m)
 			bytes += m.size
 		}

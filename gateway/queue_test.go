@@ -68,7 +68,7 @@ func TestQueueDropsWhatNobodyWants(t *testing.T) {
 		}
 		d := &delivery{flight: f}
 		d.state.Store(1<<2 | phaseQueued)
-		_, err := q.push(outgoing{size: 1, delivery: d, attempt: 1}, time.Time{})
+		_, err := q.push(outgoing{size: 1, tracker: d, attempt: 1}, time.Time{})
 		require.NoError(t, err)
 	}
 	_, err := q.push(outgoing{size: 1}, time.Time{})

@@ -73,7 +73,7 @@ func (srv *Server) route(s *session, data []byte) {
 	case method == methodPull:
 		svc.pulled(s, &resp)
 	case method == methodAction:
-		svc.action(s, resp.ID, srv.admit(s))
+		svc.actions.handle(s, &resp, srv.admit(s))
 	default:
 		srv.malformed(s, "id names no method")
 	}
@@ -174,31 +174,4 @@ func namedWorkflow(result jsontext.Value) (string, bool) {
 	}
 	id, err := workflow.NormalizeID(strings.ToLower(id))
 	return id, err == nil
-}
-
-// action answers an outbound HTTP request. Until the gateway makes such
-// requests, each is refused the way the protocol refuses: with a validation error,
-// at once.
-func (svc *service) action(s *session, id string, admitted bool) {
-	why := "rate limit exceeded"
-	if admitted {
-		why = "this gateway does not make outbound HTTP requests yet"
-	} else {
-		svc.server.drop(s, dropThrottled)
-	}
-	params, err := json.Marshal(struct {
-		ErrorMessage      string `json:"errorMessage"`
-		IsValidationError bool   `json:"isValidationError"`
-	}{why, true})
-	if err != nil {
-		return
-	}
-	data := jsonrpc.AppendRequest(nil, &jsonrpc.Request{ID: id, Method: methodAction, Params: params})
-	p, err := websocket.NewPreparedMessage(websocket.BinaryMessage, data)
-	if err == nil {
-		err = s.send(outgoing{prepared: p, size: len(data)}, time.Now())
-	}
-	if err != nil {
-		s.node.shard.m.sends.refused.Inc()
-	}
 }

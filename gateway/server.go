@@ -22,6 +22,7 @@ import (
 
 	"dongate/auth"
 	"dongate/config"
+	"dongate/egress"
 	"dongate/jsonrpc"
 )
 
@@ -41,6 +42,8 @@ type Options struct {
 	Claims auth.Claims
 	// ReadyWithoutNodes makes /readyz ignore how many nodes are connected.
 	ReadyWithoutNodes bool
+	// Version goes into the User-Agent of actions.
+	Version string
 	// Listen opens the listeners; nil: net.Listen.
 	Listen func(network, address string) (net.Listener, error)
 }
@@ -57,6 +60,7 @@ type Server struct {
 	topology *topology
 	services map[string]*service
 	methods  string // for error texts
+	egress   *egress.Client
 	clients  *clientEndpoint
 	nodes    *nodeEndpoint
 
@@ -67,6 +71,11 @@ type Server struct {
 	killOnce sync.Once
 	stop     context.CancelFunc
 	running  sync.WaitGroup
+
+	// actionsCtx ends when actions are given up; acting are those under way.
+	actionsCtx context.Context
+	giveUp     context.CancelFunc
+	acting     sync.WaitGroup
 
 	listeners map[string]net.Listener
 	servers   map[string]*http.Server
@@ -87,6 +96,14 @@ func New(o Options) (*Server, error) {
 	}
 	if srv.claims == nil {
 		srv.claims = auth.NewMemoryClaims(auth.MemoryOptions{})
+	}
+	srv.actionsCtx, srv.giveUp = context.WithCancel(context.Background())
+	ec, err := egress.FromConfig(o.Config.HTTPClient, o.Version)
+	if err == nil {
+		srv.egress, err = egress.New(ec)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("httpClientConfig: %w", err)
 	}
 	srv.topology = newTopology(o.Config, srv.metrics)
 	var methods []string
@@ -283,6 +300,8 @@ func (srv *Server) Shutdown(ctx context.Context) error {
 		}
 	}
 	srv.nodes.close()
+	srv.giveUp() // no session is left that could be answered, or could ask
+	srv.acting.Wait()
 	if hs := srv.servers[AdminListener]; hs != nil {
 		errs = append(errs, hs.Close())
 	}

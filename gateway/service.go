@@ -32,6 +32,7 @@ type service struct {
 	claims  auth.Claims
 	flights *flightRegistry
 	open    *byteBudget
+	actions *actions
 
 	metaMu   sync.Mutex // guards metadata; held for its pure operations only
 	metadata *aggregation.Metadata
@@ -81,19 +82,24 @@ func newService(srv *Server, c config.Service, claims auth.Claims) *service {
 		DONs: specs, MaxPerNode: h.MaxWorkflowsPerNode, MaxBytes: h.MaxMetadataBytes, Expiry: h.CleanUpPeriod,
 	})
 	svc.view.Store(svc.metadata.View())
+	svc.actions = newActions(svc, srv.egress)
 	return svc
 }
 
 func rate(r config.Rate) ratelimit.Rate { return ratelimit.Rate{RPS: r.RPS, Burst: r.Burst} }
 
-// run drops what expired from the view, until ctx ends.
+// run drops what expired from the view and the cache, until ctx ends.
 func (svc *service) run(ctx context.Context) {
 	ticker := time.NewTicker(svc.config.MetadataAggregationInterval)
 	defer ticker.Stop()
+	sweep := time.NewTicker(svc.config.CleanUpPeriod)
+	defer sweep.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case now := <-sweep.C:
+			svc.actions.cache.Sweep(now)
 		case now := <-ticker.C:
 			svc.expire(now)
 		}

@@ -79,8 +79,7 @@ func (s *session) stop(code int, label string) {
 func (s *session) run() {
 	srv := s.server
 	s.conn.SetReadLimit(srv.config.NodeServer.MaxRequestBytes)
-	s.conn.SetPingHandler(func(payload string) error {
-		s.alive()
+	s.conn.SetPingHandler(func(payload string) error { // no sign of life: only pongs and messages are
 		s.pong.Store(&payload) // the latest one: a flood of pings costs one pong
 		s.queue.signal()
 		return nil
@@ -99,8 +98,8 @@ func (s *session) run() {
 	s.stop(0, readEnd(err))
 	srv.disconnected(s)
 	for _, m := range s.queue.close() {
-		if m.delivery != nil {
-			m.delivery.dropped(m.attempt)
+		if m.tracker != nil {
+			m.tracker.dropped(m.attempt)
 		}
 	}
 	<-writer
@@ -245,18 +244,18 @@ func (s *session) writeQueued() error {
 		if !ok {
 			return nil
 		}
-		if m.delivery != nil && !m.delivery.beginWrite(m.attempt) {
+		if m.tracker != nil && !m.tracker.beginWrite(m.attempt) {
 			continue
 		}
 		_ = s.conn.SetWriteDeadline(time.Now().Add(timeout))
 		err := s.conn.WritePreparedMessage(m.prepared)
-		if m.delivery != nil {
+		if m.tracker != nil {
 			if err == nil {
 				s.node.shard.m.sends.written.Inc()
 			}
-			m.delivery.endWrite(m.attempt, err)
+			m.tracker.endWrite(m.attempt, err)
 			if err == nil && s.closing.Load() != nil {
-				m.delivery.lost(m.attempt)
+				m.tracker.lost(m.attempt)
 			}
 		}
 		if err != nil {
@@ -333,6 +332,7 @@ func (srv *Server) connected(s *session) {
 	if n.shard.service != nil {
 		n.shard.service.nodeConnected(n)
 	}
+	n.unpark()
 }
 
 // disconnected forgets s unless a newer session has replaced it.

@@ -52,6 +52,7 @@ type node struct {
 	pulling *session                // whose metadata pull is open; guarded by the service's metaMu
 
 	mu      sync.Mutex
+	parked  []*nodeAnswer    // answers to actions that wait for a session
 	pending int              // handshakes between the signature check and the live session
 	seconds map[uint32]int64 // timestamps used up → unix second after which they may be forgotten
 	skew    time.Duration    // node's clock minus ours at the last valid header
