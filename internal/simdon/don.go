@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"sync"
 
@@ -176,6 +177,12 @@ func (d *DON) WaitConnected(ctx context.Context) error {
 // GatewayConfig is the configuration of a gateway that serves these DONs as one service "workflows" on free local ports
 // (port 0), with everything else at its default and nothing stored on disk.
 func GatewayConfig(gatewayID string, dons ...*DON) jsontext.Value {
+	return GatewayConfigFor(gatewayID, nil, dons...)
+}
+
+// GatewayConfigFor is GatewayConfig for a gateway that may, besides what it may by default, reach these origins for its
+// nodes: their addresses and ports are allowed.
+func GatewayConfigFor(gatewayID string, origins []netip.AddrPort, dons ...*DON) jsontext.Value {
 	type node struct {
 		Name    string `json:"name"`
 		Address string `json:"address"`
@@ -208,6 +215,10 @@ func GatewayConfig(gatewayID string, dons ...*DON) jsontext.Value {
 		Manager struct {
 			GatewayID string `json:"authGatewayId"`
 		} `json:"connectionManagerConfig"`
+		HTTP struct {
+			Ports []int        `json:"allowedPorts,omitzero"`
+			IPs   []netip.Addr `json:"allowedIPs,omitzero"`
+		} `json:"httpClientConfig,omitzero"`
 		Services []service `json:"services"`
 		DONs     []don     `json:"shardedDONs"`
 		Admin    listener  `json:"admin"`
@@ -217,6 +228,12 @@ func GatewayConfig(gatewayID string, dons ...*DON) jsontext.Value {
 	}{User: local, Node: local, Admin: local}
 	file.Manager.GatewayID = gatewayID
 	file.Storage.Driver = config.DriverMemory
+	if len(origins) > 0 {
+		file.HTTP.Ports = []int{80, 443}
+	}
+	for _, o := range origins {
+		file.HTTP.IPs, file.HTTP.Ports = append(file.HTTP.IPs, o.Addr()), append(file.HTTP.Ports, int(o.Port()))
+	}
 	workflows := service{Name: config.ServiceWorkflows, Handlers: []handler{{Name: config.HandlerHTTPCapabilities}}}
 	for _, d := range dons {
 		out := don{Name: d.config.Name, F: d.config.F}

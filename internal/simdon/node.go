@@ -45,6 +45,8 @@ const (
 	Answered EventKind = "answered" // an answer to a trigger was written
 	Pulled   EventKind = "pulled"   // a request for all workflows was read
 	Reported EventKind = "reported" // a message about workflows was written
+	Acting   EventKind = "acting"   // an action was written: a request to make an HTTP request
+	Acted    EventKind = "acted"    // the outcome of an action was read
 )
 
 // Event is one message of a node.
@@ -65,6 +67,7 @@ type Node struct {
 	behaviour Behaviour
 	changed   chan struct{} // closed and replaced when behaviour or connector change
 	handler   connector.Handler
+	action    *Action
 	workflows []workflow.Metadata
 	connector *connector.Connector // nil unless Run is running
 	sockets   map[*socket]struct{}
@@ -215,7 +218,12 @@ func (n *Node) Run(ctx context.Context, gateways ...connector.Gateway) error {
 }
 
 // WaitConnected waits until the node runs and has a session with every gateway, or is to be absent.
-func (n *Node) WaitConnected(ctx context.Context) error {
+func (n *Node) WaitConnected(ctx context.Context) error { return n.waitConnected(ctx, true) }
+
+// WaitConnectedToOne waits until the node runs and has a session with any gateway, or is to be absent.
+func (n *Node) WaitConnectedToOne(ctx context.Context) error { return n.waitConnected(ctx, false) }
+
+func (n *Node) waitConnected(ctx context.Context, all bool) error {
 	for {
 		n.mu.Lock()
 		b, c, changed := n.behaviour, n.connector, n.changed
@@ -224,7 +232,11 @@ func (n *Node) WaitConnected(ctx context.Context) error {
 			return nil
 		}
 		if c != nil {
-			return c.WaitConnected(ctx, len(c.Stats().Gateways))
+			count := 1
+			if all {
+				count = len(c.Stats().Gateways)
+			}
+			return c.WaitConnected(ctx, count)
 		}
 		select {
 		case <-changed:
@@ -282,6 +294,9 @@ func (n *Node) newConnector(gateways []connector.Gateway) (*connector.Connector,
 	return c, nil
 }
 
+// methodAction is the method of actions and their outcomes (protocol §7).
+const methodAction = "http_action"
+
 // observe turns a message into an event.
 func (n *Node) observe(m connector.Message) {
 	e := Event{Time: time.Now(), Node: n, Gateway: m.Gateway}
@@ -291,7 +306,9 @@ func (n *Node) observe(m connector.Message) {
 			return
 		}
 		e.RequestID, e.Kind = r.ID, Answered
-		if strings.Contains(r.ID, "/") {
+		if method, _, ok := strings.Cut(r.ID, "/"); ok && method == methodAction {
+			e.Kind = Acting
+		} else if ok {
 			e.Kind = Reported
 		}
 	} else {
@@ -299,8 +316,12 @@ func (n *Node) observe(m connector.Message) {
 		if err != nil {
 			return
 		}
-		e.RequestID, e.Kind = r.ID, Asked
-		if r.Method != connector.MethodExecute {
+		switch e.RequestID = r.ID; r.Method {
+		case connector.MethodExecute:
+			e.Kind = Asked
+		case methodAction:
+			e.Kind = Acted
+		default:
 			e.Kind = Pulled
 		}
 	}
@@ -315,10 +336,10 @@ type accepted struct {
 	Status      string `json:"status"`
 }
 
-// execute answers a trigger as the node's behaviour has it.
+// execute answers a trigger as the node's behaviour has it, and runs the workflow as far as it has something to do.
 func (n *Node) execute(ctx context.Context, r *jsonrpc.Request) (any, error) {
 	n.mu.Lock()
-	b, h := n.behaviour, n.handler
+	b, h, a := n.behaviour, n.handler, n.action
 	n.mu.Unlock()
 	if h != nil {
 		return h(ctx, r)
@@ -327,6 +348,19 @@ func (n *Node) execute(ctx context.Context, r *jsonrpc.Request) (any, error) {
 	if err != nil {
 		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: err.Error()}
 	}
+	answer, err := n.answer(ctx, b, r, t)
+	if err != nil || a == nil {
+		return answer, err
+	}
+	if err := n.send(ctx, r, answer); err != nil {
+		return nil, err
+	}
+	n.run(ctx, a, t)
+	return nil, connector.ErrNoAnswer
+}
+
+// answer is what the node answers to a trigger in the end.
+func (n *Node) answer(ctx context.Context, b Behaviour, r *jsonrpc.Request, t *connector.Trigger) (any, error) {
 	right := accepted{t.Workflow.ID, workflow.ExecutionID(t.Workflow.ID, t.ID), "ACCEPTED"}
 	wrong := right
 	wrong.ExecutionID = workflow.ExecutionID(t.Workflow.ID, t.ID+"\x00"+n.config.ShardID+"\x00"+n.config.Name)
