@@ -22,6 +22,8 @@ func newDemo(w *world) *cobra.Command {
 nodes on free local ports, trigger a workflow and tell what happened: who was
 asked, who said what and when, when the quorum stood, what the answer was. Then the
 same with a lying and a frozen node, a replayed token, forged ones and a split vote.
+At the end nodes need a web page: one call for all that ask at once, none in the next
+round, and none at all to an address that is not theirs to reach.
 
 It needs no set-up and takes two seconds. It checks itself: the exit code is 1 when
 anything was not as expected.
@@ -45,6 +47,7 @@ type demoReport struct {
 	User      string       `json:"user"`
 	Node      string       `json:"node"`
 	Admin     string       `json:"admin"`
+	Origin    string       `json:"origin"` // the web page that nodes need
 	Workflow  string       `json:"workflow"`
 	Signer    string       `json:"signer"`
 	Connected elapsed      `json:"connectedMs"` // every node
@@ -76,7 +79,7 @@ func demo(ctx context.Context, w *world, keep, asJSON bool) (err error) {
 
 	st := styleFor(w)
 	r := &demoReport{
-		User: s.url(), Node: s.nodeURL(), Admin: s.adminURL(), Workflow: s.workflow.Selector.WorkflowID,
+		User: s.url(), Node: s.nodeURL(), Admin: s.adminURL(), Origin: s.origin.url(), Workflow: s.workflow.Selector.WorkflowID,
 		Signer: address(auth.NewKeySigner(s.clientKey)), Connected: s.connected, Callable: s.callable, Wrong: []string{},
 	}
 	if !asJSON {
@@ -157,6 +160,7 @@ func (r *demoReport) tellHead(w *world, st style) {
 	row("clients", r.User)
 	row("nodes", r.Node)
 	row("operators", r.Admin)
+	row("endpoint", r.Origin+", a web page that nodes will need")
 	row("DON", fmt.Sprintf("%s: %d shards of %d nodes; %d of a shard may be faulty, %d equal answers are a quorum", demoDON, demoShards, demoNodes, demoF, demoQuorum))
 	row("workflow", fmt.Sprintf("%s %s, id %s..", demoName, demoTag, r.Workflow[:10]))
 	row("signer", r.Signer+", which the nodes list as authorised")

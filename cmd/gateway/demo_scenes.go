@@ -25,6 +25,9 @@ func (s *stage) scenes() []func(context.Context) (*story, error) {
 		func(ctx context.Context) (*story, error) { return s.sceneReplay(ctx, first) },
 		s.sceneForged,
 		s.sceneSplit,
+		s.sceneShared,
+		s.sceneCached,
+		s.sceneRefused,
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"regexp"
 	"sync"
 	"time"
@@ -52,12 +53,13 @@ var thinkTimes = [demoShards][demoNodes]time.Duration{
 // demoPatience is how long the demo waits for what should take milliseconds.
 const demoPatience = 5 * time.Second
 
-// stage is a gateway, a simulated DON and a client, on real sockets. Only the
+// stage is a gateway, a simulated DON, a client and a web server, on real sockets. Only the
 // fields below mu are used by several goroutines.
 type stage struct {
 	server      *gateway.Server
 	configFile  jsontext.Value
 	don         *simdon.DON
+	origin      *origin
 	client      *client.Client
 	clientKey   *ecdsa.PrivateKey
 	strangerKey *ecdsa.PrivateKey
@@ -115,12 +117,15 @@ func (s *stage) open(ctx context.Context, log *zap.Logger) (err error) {
 	}
 	s.everybodyHonest()
 
-	s.configFile = simdon.GatewayConfig(demoGatewayID, s.don)
+	if s.origin, err = newOrigin(); err != nil {
+		return fail(exitStart, "the demo's web server cannot start: %w", err)
+	}
+	s.configFile = simdon.GatewayConfigFor(demoGatewayID, []netip.AddrPort{s.origin.address}, s.don)
 	c, err := config.Parse("demo", s.configFile, nil)
 	if err != nil {
 		return err
 	}
-	if s.server, err = gateway.New(gateway.Options{Config: c, Log: log}); err != nil {
+	if s.server, err = gateway.New(gateway.Options{Config: c, Log: log, Version: readVersion().Version}); err != nil {
 		return err
 	}
 	start := time.Now()
@@ -159,6 +164,9 @@ func (s *stage) close() error {
 		ctx, cancel := context.WithTimeout(context.Background(), demoPatience)
 		defer cancel()
 		errs = append(errs, s.server.Shutdown(ctx))
+	}
+	if s.origin != nil {
+		s.origin.close()
 	}
 	return errors.Join(errs...)
 }

@@ -19,6 +19,10 @@ type story struct {
 	Nodes []*nodeStory `json:"nodes,omitzero"`
 	// Quorums are the shards that agreed, earliest first, as the demo counts them.
 	Quorums []quorumStory `json:"quorums,omitzero"`
+	// Actions are the HTTP requests that nodes have had made; Calls is how many of
+	// them reached the endpoint, as it counted.
+	Actions []*actionStory `json:"actions,omitzero"`
+	Calls   *int64         `json:"upstreamCalls,omitzero"`
 	// Answers are what the client got, one per request it sent.
 	Answers []answerStory `json:"answers"`
 	// Wrong says what was not as expected; empty when all was.
@@ -105,6 +109,9 @@ func (s *story) tell(out io.Writer, st style, number int) error {
 		b.WriteByte('\n')
 		s.tellQuorums(&b, st)
 	}
+	if len(s.Actions) > 0 {
+		s.tellActions(&b, st)
+	}
 	for _, a := range s.Answers {
 		paint := st.green
 		if a.Reason != "result" {
@@ -161,6 +168,31 @@ func (s *story) tellNodes(b *strings.Builder, st style) {
 		}
 		fmt.Fprintf(b, "%s\n", line(n.Shard, n.Node, n.Asked.String(), n.Answered.String(), n.Said, remark))
 	}
+}
+
+// tellActions writes one line per action, and more for why one came to nothing.
+func (s *story) tellActions(b *strings.Builder, st style) {
+	const indent = 47
+	line := func(shard, node, asked, answered string) string {
+		return fmt.Sprintf("   %-8s %-10s %9s   %9s   ", shard, node, asked, answered)
+	}
+	fmt.Fprintf(b, "%s\n", st.dim(line("shard", "node", "asked", "answered")+"got"))
+	for _, a := range s.Actions {
+		got := fmt.Sprintf("%d %s", a.Status, a.Body)
+		switch {
+		case a.Error != "":
+			what := "failed:"
+			if a.Refused {
+				what = "refused:"
+			}
+			got = a.URL + "\n" + strings.Repeat(" ", indent) +
+				strings.Join(wrap(st.yellow(what)+" "+a.Error, 60), "\n"+strings.Repeat(" ", indent))
+		case a.Cached:
+			got += "   " + st.dim("from the cache")
+		}
+		fmt.Fprintf(b, "%s%s\n", line(a.Shard, a.Node, a.Asked.String(), a.Answered.String()), got)
+	}
+	fmt.Fprintf(b, "\n   %-9s %9s   %s for %s\n", "endpoint", "", called(*s.Calls), count(len(s.Actions), "request"))
 }
 
 // longHex matches what nobody reads to its end.

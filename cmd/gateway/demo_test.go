@@ -82,6 +82,64 @@ func TestStoryIsTold(t *testing.T) {
 	require.Contains(t, out.String(), "\x1b[31mNOT AS EXPECTED: \x1b[0mthe answer was 42\n")
 }
 
+func TestActionsAreTold(t *testing.T) {
+	t.Parallel()
+	calls := int64(1)
+	s := &story{Title: "A scene", About: []string{"What it shows."}, Calls: &calls, Actions: []*actionStory{
+		{Shard: "demo", Node: "n0", URL: "http://h/", Asked: ms(0.1), Answered: ms(41), Status: 200, Body: `{"a":1}`},
+		{Shard: "demo", Node: "n1", URL: "http://h/", Asked: ms(0.2), Answered: ms(0.5), Status: 200, Body: `{"a":1}`, Cached: true},
+		{Shard: "demo", Node: "n2", URL: "http://169.254.169.254/", Asked: ms(0), Answered: ms(0.5), Refused: true,
+			Error: "the address 169.254.169.254 is a cloud metadata address; actions can reach public addresses only"},
+		{Shard: "demo", Node: "n3", URL: "http://h/", Asked: ms(0), Answered: ms(7), Error: "connection refused"},
+	}}
+	var out bytes.Buffer
+	require.NoError(t, s.tell(&out, style{}, 6))
+	require.Equal(t, `
+6  A scene
+   What it shows.
+
+   shard    node           asked    answered   got
+   demo     n0            0.1 ms     41.0 ms   200 {"a":1}
+   demo     n1            0.2 ms      0.5 ms   200 {"a":1}   from the cache
+   demo     n2            0.0 ms      0.5 ms   http://169.254.169.254/
+                                               refused: the address 169.254.169.254 is a cloud metadata
+                                               address; actions can reach public addresses only
+   demo     n3            0.0 ms      7.0 ms   http://h/
+                                               failed: connection refused
+
+   endpoint              called once for 4 requests
+   verdict               as expected
+`, out.String())
+}
+
+// The demo must notice when the cache does not do what it promises, and when
+// something is fetched that must not be.
+func TestDemoChecksItsActions(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	s, err := newStage(ctx, zap.NewNop())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.close()) }()
+
+	cold, err := s.sceneCached(ctx)
+	require.NoError(t, err)
+	require.Contains(t, cold.Wrong, "the endpoint was called once, not not called")
+	require.Contains(t, cold.Wrong, "node-0-0 was not served from the cache")
+	warm, err := s.sceneShared(ctx)
+	require.NoError(t, err)
+	require.Equal(t, []string{"the endpoint was not called, not called once"}, warm.Wrong)
+	open, err := s.refused(ctx, s.origin.url()+"/other")
+	require.NoError(t, err)
+	require.Equal(t, []string{s.origin.url() + "/other was not refused", "the endpoint was called once"}, open.Wrong)
+
+	warm.Wrong = nil
+	warm.Actions[2].Body = "another"
+	warm.Actions[3].Error = "connection refused"
+	*warm.Calls = 2
+	warm.expectSamePage(1)
+	require.Equal(t, []string{"node-0-2 got another answer than node-0-0", "node-0-3 got 200 connection refused", "the endpoint was called 2 times, not called once"}, warm.Wrong)
+}
+
 // The demo must notice when the gateway's answer is not the one it promises.
 func TestDemoChecksItself(t *testing.T) {
 	t.Parallel()

@@ -31,6 +31,7 @@ type nodeFlags struct {
 	workflow             selectorFlags
 	authorize            []string
 	workflows            string
+	action               actionFlags
 	asJSON               bool
 }
 
@@ -59,12 +60,20 @@ Behaviours:
 
 The workflow is named by --workflow-id, --owner, --name and --tag; what is left
 out is made up from the rest, equally on every node. --workflows FILE has many:
-a JSON array of the metadata objects that nodes report.`,
+a JSON array of the metadata objects that nodes report.
+
+With --action-url the node runs something after all: after each answer to a
+trigger it has the gateway fetch that URL for it, and logs the outcome: the status,
+a digest of the body (equal on nodes that got the same) and whether it came from
+the cache; or why it was refused or failed.`,
 		Example: `  gateway node --gateway ws://127.0.0.1:5003/node --gateway-id gateway-1 --don my-don \
       --key-file node-1.hex --workflow-id 0x1234 --authorize 0xabc…
   gateway node --gateway wss://a.example/node --gateway wss://b.example/node \
       --gateway-id gateway-1 --don my-don_1 --key-file node-5.hex \
-      --workflows workflows.json --behaviour slow --delay 2s`,
+      --workflows workflows.json --behaviour slow --delay 2s
+  gateway node --gateway ws://127.0.0.1:5003/node --gateway-id gateway-1 --don my-don \
+      --key-file node-1.hex --workflow-id 0x1234 --authorize 0xabc… \
+      --action-url https://api.example.com/price --action-max-age 10s --action-store --action-now`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return n.run(cmd.Context(), w, cmd) },
 	}
 	f := cmd.Flags()
@@ -77,6 +86,7 @@ a JSON array of the metadata objects that nodes report.`,
 	n.workflow.add(cmd)
 	f.StringArrayVar(&n.authorize, "authorize", nil, "an `address` whose key may trigger the workflow; may be repeated")
 	f.StringVar(&n.workflows, "workflows", "", "a `file` with a JSON array of workflow metadata")
+	n.action.add(cmd)
 	f.BoolVar(&n.asJSON, "json", false, "log in JSON")
 	return cmd
 }
@@ -93,6 +103,10 @@ func (n *nodeFlags) run(ctx context.Context, w *world, cmd *cobra.Command) error
 	list, err := n.workflowList(w, cmd)
 	if err != nil {
 		return err
+	}
+	action, err := n.action.request(len(list))
+	if err != nil {
+		return usage(cmd, err)
 	}
 	key, err := n.key.key(w)
 	if err != nil {
@@ -122,7 +136,7 @@ func (n *nodeFlags) run(ctx context.Context, w *world, cmd *cobra.Command) error
 		log.Info("supports", zap.String("workflow", m.Selector.WorkflowID), zap.String("owner", m.Selector.WorkflowOwner),
 			zap.String("tag", m.Selector.WorkflowTag), zap.Int("keys", len(m.AuthorizedKeys)))
 	}
-	if err := node.Run(ctx, gateways...); err != nil {
+	if err := n.action.runNode(ctx, log, node, action, gateways); err != nil {
 		return usage(cmd, err)
 	}
 	log.Info("stopped")
@@ -257,6 +271,8 @@ func logEvent(log *zap.Logger, e simdon.Event) {
 		log.Info("asked for its workflows", fields...)
 	case simdon.Reported:
 		log.Info("reported workflows", append(fields, zap.Int("bytes", len(e.Data)))...)
+	case simdon.Acting:
+		log.Info("asked for an HTTP request", fields...)
 	}
 }
 

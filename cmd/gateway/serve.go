@@ -68,7 +68,7 @@ func serve(ctx context.Context, w *world, l *loaded, ready bool) error {
 	v := readVersion()
 	log.Info("starting", zap.String("version", v.Version), zap.String("commit", v.Commit), zap.String("crypto", v.Crypto),
 		zap.String("config", l.file), zap.String("gatewayId", l.config.ConnectionManager.AuthGatewayID))
-	srv, err := gateway.New(gateway.Options{Config: l.config, Log: log, ReadyWithoutNodes: ready})
+	srv, err := gateway.New(gateway.Options{Config: l.config, Log: log, ReadyWithoutNodes: ready, Version: v.Version})
 	if err != nil {
 		return err
 	}
