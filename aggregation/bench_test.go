@@ -154,3 +154,41 @@ func BenchmarkViewByReference(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkMetadataCrowded is a round while nodes of eight DONs have filled the memory with what nobody agrees with: an honest node reports a workflow of 100 keys, for which
+// some of that gives way, and withdraws it, and they fill the memory again.
+func BenchmarkMetadataCrowded(b *testing.B) {
+	c := MetadataConfig{MaxBytes: 8 << 20}
+	for d := range 8 {
+		sh := ShardSpec{ID: nodeName(d, 0), F: 1}
+		for n := range 4 {
+			sh.Nodes = append(sh.Nodes, nodeName(d, n))
+		}
+		c.DONs = append(c.DONs, DONSpec{Name: sh.ID, Shards: []ShardSpec{sh}})
+	}
+	m := NewMetadata(c)
+	reports := make([]workflow.Metadata, 20_000)
+	for i := range reports {
+		reports[i] = meta(i, i, 1)
+	}
+	honest := meta(1<<20, 1<<20, manyKeys()...)
+	next := 0
+	fill := func(n int) {
+		for range n {
+			m.Report(nodeName(1+next%7, next/7%4), reports[next%len(reports)], start)
+			next++
+		}
+	}
+	fill(len(reports))
+	b.ReportAllocs()
+	before := m.refused
+	for b.Loop() {
+		if m.Report("a0", honest, start) != Accepted {
+			b.Fatal("refused")
+		}
+		m.BeginPull("a0", start)
+		m.EndPull("a0", start)
+		fill(6)
+	}
+	b.ReportMetric(float64(m.refused-before)/float64(b.N), "withdrawn/op")
+}

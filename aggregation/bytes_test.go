@@ -61,6 +61,12 @@ func TestMetadataBytes(t *testing.T) {
 				}
 			}
 		},
+		"two nodes put all under one name": func(m *Metadata) {
+			for i := range workflows / 2 {
+				m.Report("a0", meta(i, 1, 1), start)
+				m.Report("a1", meta(i, 1, 1), start)
+			}
+		},
 		"keys without end, all different": func(m *Metadata) {
 			keys := make([]int, 100)
 			for i := range workflows / 20 {
@@ -82,7 +88,7 @@ func TestMetadataBytes(t *testing.T) {
 			perObservation := heap / int64(s.Observations)
 			t.Logf("%d B per observation on the heap, %d counted, %d workflows", perObservation, s.Bytes/int64(s.Observations), s.Workflows)
 			if name != "keys without end, all different" {
-				require.LessOrEqual(t, perObservation, int64(1024))
+				require.LessOrEqual(t, perObservation, int64(1200))
 			}
 			require.LessOrEqual(t, heap, s.Bytes*11/10, "what is counted bounds what is used")
 			require.LessOrEqual(t, s.Bytes, 2*heap, "and is not far from it")

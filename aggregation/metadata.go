@@ -23,7 +23,7 @@ type ShardSpec struct {
 type MetadataConfig struct {
 	DONs       []DONSpec
 	MaxPerNode int           // maxWorkflowsPerNode: workflows one node may hold; 0 or less means no bound
-	MaxBytes   int64         // maxMetadataBytes: memory of all reports together, as counted in MetadataStats.Bytes; 0 or less means no bound
+	MaxBytes   int64         // maxMetadataBytes: memory of all reports together, as counted in MetadataStats.Bytes, and how it is shared; 0 or less means no bound
 	Expiry     time.Duration // cleanUpPeriodMs: a report that is not repeated for this long is dropped; 0 or less means never
 }
 
@@ -34,7 +34,7 @@ type ReportStatus uint8
 const (
 	Accepted         ReportStatus = iota
 	RefusedNodeFull               // the node holds MaxPerNode other workflows
-	RefusedBytesFull              // MaxBytes is used up; what the node said earlier of this workflow is withdrawn, it does not hold any more
+	RefusedBytesFull              // of MaxBytes nothing is left for it (see makeRoom); what the node said earlier of this workflow is withdrawn, it does not hold any more
 	UnknownNode                   // not a node of the configuration
 )
 
@@ -54,7 +54,7 @@ type MetadataStats struct {
 	Observations int    // (node, workflow) pairs
 	Bytes        int64  // memory that reports take, an estimate from above
 	Conflicts    uint64 // agreements dropped because another DON owns the id or the reference
-	Refused      uint64 // reports over a bound
+	Refused      uint64 // reports over a bound, when they came or later, when others needed the room
 }
 
 // Metadata is the workflow metadata aggregator (protocol §6): it takes what each node says of each workflow and keeps the view of what enough nodes agree on.
@@ -62,6 +62,7 @@ type MetadataStats struct {
 //   - Every shard agrees for itself, by f+1 equal reports (see standing).
 //   - A DON's newest agreement counts; shards that agree on the same id and reference are all assigned.
 //   - The first DON to agree on an id or on a reference owns it until none of its shards supports it (see acquire).
+//   - When MaxBytes is short, what fewer than f+1 nodes of a shard say gives way, and every DON has its part (see makeRoom).
 //
 // The state depends on the order of the calls alone: no map is ever iterated over. An instant before the last one seen counts as that one. Not safe for
 // concurrent use; the View is.
@@ -87,6 +88,7 @@ type Metadata struct {
 	keys         int
 	observations int
 	bytes        int64
+	taken        int64 // what each DON uses or has set aside, whichever is more, added up
 	conflicts    uint64
 	refused      uint64
 }
@@ -94,6 +96,8 @@ type Metadata struct {
 type don struct {
 	name   string
 	shards []*shard
+	part   int64 // of MaxBytes, set aside for it
+	used   int64 // by what its nodes report
 }
 
 type shard struct {
@@ -103,23 +107,25 @@ type shard struct {
 	nodes []*node
 }
 
-// node holds the reports of one node, the one longest not repeated first.
+// node holds the reports of one node.
 type node struct {
 	address      string
 	shard        *shard
 	observations map[*subject]*observation
-	oldest       *observation
-	newest       *observation
+	all          queue  // by when they were last repeated
+	alone        queue  // those that fewer than f+1 nodes of the shard agree with
+	charge       int64  // bytes, for the latter
 	pull         uint32 // how many pulls were begun
 	pulling      bool
 }
 
 // observation is what a node says of a workflow.
 type observation struct {
-	form       *form
-	prev, next *observation
-	seen       time.Duration // when last repeated
-	pull       uint32        // the pull during or after which it was last repeated
+	form  *form
+	links [2]links
+	seen  time.Duration // when last repeated
+	pull  uint32        // the pull during or after which it was last repeated
+	alone bool          // see setAlone
 }
 
 // NewMetadata returns an aggregator that knows no workflow.
@@ -154,27 +160,24 @@ func (m *Metadata) Report(address string, w workflow.Metadata, now time.Time) Re
 		m.refused++
 		return RefusedNodeFull
 	}
-	if c := m.cost(s, n, o, digest, &w); m.maxBytes > 0 && c > 0 && m.bytes+c > m.maxBytes {
+	if !m.makeRoom(n, digest, &w) {
 		m.refused++
-		if o != nil {
+		if o := n.observations[m.subjects[w.Selector.WorkflowID]]; o != nil {
 			m.withdraw(n, o)
 		}
 		return RefusedBytesFull
 	}
 	f := m.intern(digest, &w)
-	if o == nil {
+	if o = n.observations[f.subject]; o == nil { // making room may have withdrawn it
 		o = &observation{}
 		n.observations[f.subject] = o
+		n.all.push(o)
 		m.observations++
 		m.bytes += observationCost
-		m.change(n, nil, f)
-	} else {
-		n.unlink(o)
-		m.change(n, o.form, f)
+		m.use(n.shard.don, observationCost)
 	}
-	o.form = f
-	n.link(o)
-	o.seen, o.pull = m.clock, n.pull
+	m.change(n, o, f)
+	m.renew(n, o)
 	return Accepted
 }
 
@@ -199,8 +202,8 @@ func (m *Metadata) EndPull(address string, now time.Time) {
 	m.advance(now)
 	n.pulling = false
 	// Reports are ordered by when they were last repeated, so those not named are at the front.
-	for n.oldest != nil && n.oldest.pull != n.pull {
-		m.withdraw(n, n.oldest)
+	for n.all.oldest != nil && n.all.oldest.pull != n.pull {
+		m.withdraw(n, n.all.oldest)
 	}
 }
 
@@ -220,8 +223,8 @@ func (m *Metadata) Expire(now time.Time) {
 	for _, d := range m.dons {
 		for _, s := range d.shards {
 			for _, n := range s.nodes {
-				for n.oldest != nil && m.clock-n.oldest.seen >= m.expiry {
-					m.withdraw(n, n.oldest)
+				for n.all.oldest != nil && m.clock-n.all.oldest.seen >= m.expiry {
+					m.withdraw(n, n.all.oldest)
 				}
 			}
 		}
@@ -251,40 +254,21 @@ func (m *Metadata) advance(now time.Time) {
 }
 
 func (m *Metadata) renew(n *node, o *observation) {
-	n.unlink(o)
-	n.link(o)
+	n.all.remove(o)
+	n.all.push(o)
+	if o.alone {
+		n.alone.remove(o)
+		n.alone.push(o)
+	}
 	o.seen, o.pull = m.clock, n.pull
 }
 
 // withdraw drops what a node says of a workflow.
 func (m *Metadata) withdraw(n *node, o *observation) {
-	n.unlink(o)
+	n.all.remove(o)
 	delete(n.observations, o.form.subject)
 	m.observations--
 	m.bytes -= observationCost
-	m.change(n, o.form, nil)
-}
-
-// link appends o as the newest report.
-func (n *node) link(o *observation) {
-	o.prev, o.next = n.newest, nil
-	if n.newest != nil {
-		n.newest.next = o
-	} else {
-		n.oldest = o
-	}
-	n.newest = o
-}
-
-func (n *node) unlink(o *observation) {
-	if o.prev != nil {
-		o.prev.next = o.next
-	} else {
-		n.oldest = o.next
-	}
-	if o.next != nil {
-		o.next.prev = o.prev
-	} else {
-		n.newest = o.prev
-	}
+	m.use(n.shard.don, -observationCost)
+	m.change(n, o, nil)
 }

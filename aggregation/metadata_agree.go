@@ -27,12 +27,14 @@ type standing struct {
 	holdsID bool       // see claim
 	claimed *reference // the reference held, nil if none
 	claim   uint64     // when claimed became what it is
-	slot    int        // in claimed.claims
+	lined   *reference // whose open list it is in, nil if none, and where
+	slot    int
 }
 
 type support struct {
 	form  *form
 	nodes int
+	alone bool // as those who say it were last told, see weigh
 }
 
 type superseded struct {
@@ -40,30 +42,41 @@ type superseded struct {
 	seq    uint64
 }
 
-// change moves a node's support of a subject from one form to another, either of which may be nil, as one step.
-func (m *Metadata) change(n *node, from, to *form) {
+// change lets an observation of a node say another form, none before it first does or after it was withdrawn, as one step.
+func (m *Metadata) change(n *node, o *observation, to *form) {
+	from := o.form
 	s := cmp.Or(to, from).subject
 	p := s.party(n.shard.don)
 	if p == nil {
 		p = &party{don: n.shard.don, subject: s}
 		s.parties = append(s.parties, p)
 		m.bytes += partyCost
+		m.use(p.don, subjectCost+partyCost)
 	}
 	st := p.standing(n.shard)
 	if st == nil {
 		st = &standing{party: p, shard: n.shard}
 		p.standings = append(p.standings, st)
 		m.bytes += standingCost
+		m.use(p.don, standingCost)
 	}
 	if from != nil {
+		n.setAlone(o, false)
 		from.observers--
 		p.observers--
 		st.add(from, -1)
+		m.unsay(p, from)
 	}
 	if to != nil {
 		to.observers++
 		p.observers++
 		st.add(to, +1)
+		m.say(p, to)
+	}
+	o.form = to
+	st.weigh()
+	if to != nil {
+		n.setAlone(o, st.supportersOf(to.digest) <= n.shard.f)
 	}
 	m.settle(st)
 	st.supports = slices.DeleteFunc(st.supports, func(e support) bool { return e.nodes == 0 })
@@ -79,15 +92,22 @@ func (m *Metadata) change(n *node, from, to *form) {
 func (m *Metadata) forget(p *party) {
 	s := p.subject
 	for _, st := range p.standings {
-		m.bytes -= standingCost + supersededCost*int64(len(st.superseded))
+		m.dismiss(st)
 	}
-	m.unuse(p.pair)
 	s.parties = remove(s.parties, p)
 	m.bytes -= partyCost
+	m.use(p.don, -subjectCost-partyCost)
 	if len(s.parties) == 0 {
 		delete(m.subjects, s.id)
 		m.bytes -= subjectCost
 	}
+}
+
+// dismiss gives back what a standing takes.
+func (m *Metadata) dismiss(st *standing) {
+	bytes := standingCost + supersededCost*int64(len(st.superseded))
+	m.bytes -= bytes
+	m.use(st.party.don, -bytes)
 }
 
 func (st *standing) add(f *form, n int) {
@@ -97,7 +117,7 @@ func (st *standing) add(f *form, n int) {
 			return
 		}
 	}
-	st.supports = append(st.supports, support{f, n})
+	st.supports = append(st.supports, support{form: f, nodes: n, alone: n <= st.shard.f})
 }
 
 func (st *standing) supportersOf(digest Digest) int {
@@ -177,7 +197,9 @@ func (m *Metadata) supersede(st *standing, next Digest) {
 		st.superseded = slices.Delete(st.superseded, i, i+1)
 	}
 	st.superseded = append(st.superseded, superseded{st.last, st.seq})
-	m.bytes += supersededCost * int64(len(st.superseded)-before)
+	bytes := supersededCost * int64(len(st.superseded)-before)
+	m.bytes += bytes
+	m.use(st.party.don, bytes)
 }
 
 // known returns when a shard of the DON agreed on a digest, or 0. A shard that agrees for the first time takes that place in the order: nodes that come late and say

@@ -20,28 +20,29 @@ func (m *Metadata) claim(st *standing, f *form) {
 	st.current, st.holdsID = f, holdsID
 	if claimed != old {
 		if old != nil {
-			old.removeClaim(st)
+			old.hold(d, -1)
 		}
 		if claimed != nil {
-			claimed.addClaim(st)
+			claimed.hold(d, +1)
 			m.claims++
 			st.claim = m.claims
 		}
 		st.claimed = claimed
 	}
+	st.line()
 	if f != nil && !m.acquire(st) {
 		m.conflicts++
 	}
 	var waiting []*standing
 	if s.owner == d && !p.holdsID() {
-		s.owner = nil
+		s.setOwner(nil)
 		for _, q := range s.parties {
 			waiting = append(waiting, q.standings...)
 		}
 	}
-	if claimed != old && old != nil && old.owner == d && !old.claimedBy(d) {
+	if claimed != old && old != nil && old.owner == d && !old.heldBy(d) {
 		old.owner = nil
-		waiting = append(waiting, old.claims...)
+		waiting = append(waiting, old.open...)
 	}
 	m.publish(s)
 	m.handOver(waiting)
@@ -84,25 +85,20 @@ func (m *Metadata) acquire(st *standing) bool {
 	if s.owner != nil && s.owner != d || r.owner != nil && r.owner != d {
 		return false
 	}
-	s.owner, r.owner = d, d
+	r.owner = d
+	if s.owner != d {
+		s.setOwner(d)
+	}
 	return true
 }
 
-func (r *reference) addClaim(st *standing) {
-	st.slot = len(r.claims)
-	r.claims = append(r.claims, st)
-}
-
-func (r *reference) removeClaim(st *standing) {
-	last := len(r.claims) - 1
-	r.claims[st.slot] = r.claims[last]
-	r.claims[st.slot].slot = st.slot
-	r.claims[last] = nil
-	r.claims = r.claims[:last]
-}
-
-func (r *reference) claimedBy(d *don) bool {
-	return slices.ContainsFunc(r.claims, func(st *standing) bool { return st.party.don == d })
+func (s *subject) setOwner(d *don) {
+	s.owner = d
+	for _, p := range s.parties {
+		for _, st := range p.standings {
+			st.line()
+		}
+	}
 }
 
 // publish brings the view's entry of a subject up to date.
@@ -119,10 +115,8 @@ func (m *Metadata) publish(s *subject) {
 	if s.publishedForm == f && s.published.DON == newest.party.don.name && slices.Equal(s.published.Shards, shards) {
 		return
 	}
-	if p := newest.party; p.pair != f.reference {
-		m.unuse(p.pair)
-		f.reference.uses++
-		p.pair, p.pairSeq = f.reference, newest.seq
+	if p := newest.party; p.pairSeq == 0 || p.pair != f.reference.hash {
+		p.pair, p.pairSeq = f.reference.hash, newest.seq
 	}
 	s.publishedSeq = newest.party.pairSeq
 	key := f.reference.key
@@ -175,39 +169,9 @@ func (m *Metadata) put(s *subject, f *form, w *Workflow) {
 		m.keys += len(w.Keys)
 	}
 	if old != nil && (f == nil || oldForm.reference != f.reference) {
-		m.rename(oldForm.reference, s, old)
+		m.show(oldForm.reference, s, true, false)
 	}
 	if w != nil {
-		m.rename(f.reference, s, old)
+		m.show(f.reference, s, old != nil && oldForm.reference == f.reference, true)
 	}
-}
-
-// rename brings the view's entry of a reference up to date after subject s, whose entry was old, has changed. Of several subjects under one reference the one that
-// came under it last counts.
-func (m *Metadata) rename(r *reference, s *subject, old *Workflow) {
-	var shown *Workflow
-	if r.best != nil {
-		shown = r.best.published
-	}
-	if r.best == s {
-		shown = old
-	}
-	switch carries := s.publishedForm != nil && s.publishedForm.reference == r; {
-	case carries && (r.best == nil || s.publishedSeq >= r.best.publishedSeq):
-		r.best = s
-	case r.best == s:
-		r.best = nil
-		for _, st := range r.claims {
-			if c := st.party.subject; c.published != nil && c.publishedForm.reference == r && (r.best == nil || c.publishedSeq > r.best.publishedSeq) {
-				r.best = c
-			}
-		}
-	default:
-		return
-	}
-	var w *Workflow
-	if r.best != nil {
-		w = r.best.published
-	}
-	m.names.replace(r.key.hash(), shown, w)
 }

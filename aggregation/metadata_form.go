@@ -18,6 +18,7 @@ type subject struct {
 	published     *Workflow // in the view
 	publishedForm *form
 	publishedSeq  uint64 // order among several ids of one reference
+	place         int    // in that reference's shown
 }
 
 // form is one digest of a subject's metadata, kept once however many nodes report it.
@@ -29,74 +30,33 @@ type form struct {
 	observers int
 }
 
-// reference is a name (owner, name, tag) of workflows.
-type reference struct {
-	key    referenceKey
-	owner  *don
-	uses   int         // forms that carry it and parties whose pair it is
-	claims []*standing // the shards that hold it
-	best   *subject    // the subject that the view returns for it
-}
-
 // party is a DON's part in a subject. It lives while any of its nodes reports the subject in any form, and with it the memory of what was superseded.
 type party struct {
 	don       *don
 	subject   *subject
 	standings []*standing
 	observers int
+	said      []said // what its nodes say, each once
 
-	pair    *reference // the reference under which the subject was last in the view
-	pairSeq uint64     // and when that began
+	pair    uint64 // the hash of the reference under which the subject was last in the view
+	pairSeq uint64 // and when that began
 }
 
 // What things cost in memory, from above, headers and map entries included. TestMetadataBytes holds them against the heap.
 const (
-	observationCost = 48 + 40
+	observationCost = 64 + 40
 	supersededCost  = 2 * int64(unsafe.Sizeof(superseded{}))
 	formCost        = 2*int64(unsafe.Sizeof(form{})) + 32
 	keyCost         = int64(unsafe.Sizeof(workflow.Key{})) + 48
-	subjectCost     = int64(unsafe.Sizeof(subject{})) + 160 + 2*int64(unsafe.Sizeof(Workflow{})) // its place in the view included
+	subjectCost     = int64(unsafe.Sizeof(subject{})) + 176 + 2*int64(unsafe.Sizeof(Workflow{})) // its place in the view included
 	referenceCost   = int64(unsafe.Sizeof(reference{})) + 256
-	partyCost       = int64(unsafe.Sizeof(party{})) + 16
-	standingCost    = int64(unsafe.Sizeof(standing{})) + 48
+	partyCost       = int64(unsafe.Sizeof(party{})) + 48
+	standingCost    = int64(unsafe.Sizeof(standing{})) + 72
 )
 
-// cost is by how much a report would raise m.bytes. s is the subject if it exists, o what the node says of it so far if anything.
-func (m *Metadata) cost(s *subject, n *node, o *observation, digest Digest, w *workflow.Metadata) int64 {
-	var c int64
-	if o == nil {
-		c += observationCost
-	} else if o.form.observers == 1 {
-		c -= o.form.bytes()
-		if r := o.form.reference; r.uses == 1 && r.key != keyOf(&w.Selector) {
-			c -= r.bytes()
-		}
-	}
-	if s == nil {
-		return c + subjectCost + partyCost + standingCost + m.newFormCost(w)
-	}
-	switch p := s.party(n.shard.don); {
-	case p == nil:
-		c += partyCost + standingCost
-	case p.standing(n.shard) == nil:
-		c += standingCost
-	}
-	if s.form(digest) == nil {
-		c += m.newFormCost(w)
-	}
-	return c
-}
+func (f *form) bytes() int64 { return formBytes(len(f.keys)) }
 
-func (m *Metadata) newFormCost(w *workflow.Metadata) int64 {
-	c := formCost + keyCost*int64(len(w.AuthorizedKeys))
-	if m.references[keyOf(&w.Selector)] == nil {
-		c += referenceCost
-	}
-	return c
-}
-
-func (f *form) bytes() int64      { return formCost + keyCost*int64(len(f.keys)) }
-func (r *reference) bytes() int64 { return referenceCost }
+func formBytes(keys int) int64 { return formCost + keyCost*int64(keys) }
 
 func keyOf(s *workflow.Selector) referenceKey {
 	return referenceKey{s.WorkflowOwner, s.WorkflowName, s.WorkflowTag}
@@ -116,11 +76,11 @@ func (m *Metadata) intern(digest Digest, w *workflow.Metadata) *form {
 	key := keyOf(&w.Selector)
 	r := m.references[key]
 	if r == nil {
-		r = &reference{key: key.clone()}
+		r = &reference{key: key.clone(), hash: key.hash()}
 		m.references[r.key] = r
-		m.bytes += r.bytes()
+		m.bytes += referenceCost
 	}
-	r.uses++
+	r.forms++
 	f := &form{digest: digest, subject: s, reference: r, keys: cloneKeys(w.AuthorizedKeys)}
 	s.forms = append(s.forms, f)
 	m.bytes += f.bytes()
@@ -131,17 +91,10 @@ func (m *Metadata) intern(digest Digest, w *workflow.Metadata) *form {
 func (m *Metadata) drop(f *form) {
 	f.subject.forms = remove(f.subject.forms, f)
 	m.bytes -= f.bytes()
-	m.unuse(f.reference)
-}
-
-// unuse ends one use of a reference, which may be nil, and forgets it with the last.
-func (m *Metadata) unuse(r *reference) {
-	if r == nil {
-		return
-	}
-	if r.uses--; r.uses == 0 {
+	r := f.reference
+	if r.forms--; r.forms == 0 {
 		delete(m.references, r.key)
-		m.bytes -= r.bytes()
+		m.bytes -= referenceCost
 	}
 }
 

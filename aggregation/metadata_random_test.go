@@ -73,11 +73,17 @@ func requireSameView(t require.TestingT, twin *metadataTwin, m *Metadata) {
 			require.Nil(t, got)
 		}
 	}
-	s := m.Stats()
 	require.Equal(t, MetadataStats{
-		Workflows: len(byID), Keys: keys, Observations: twin.observations(), Conflicts: twin.conflicts, Refused: twin.refused, Bytes: s.Bytes,
-	}, s)
-	require.Equal(t, s.Observations == 0, s.Bytes == 0, "all memory is given back and accounted for: %d", s.Bytes)
+		Workflows: len(byID), Keys: keys, Observations: twin.observations(), Conflicts: twin.conflicts, Refused: twin.refused, Bytes: twin.bytes(),
+	}, m.Stats())
+	for i, d := range twin.dons {
+		require.Equal(t, twin.used(d), m.dons[i].used, d.Name)
+		for _, s := range d.Shards {
+			for _, n := range s.Nodes {
+				require.Equal(t, twin.charge(n), m.nodes[n].charge, n)
+			}
+		}
+	}
 }
 
 // TestMetadataAgainstTwin plays random histories of reports, pulls, expiry and reloads to Metadata and to its dumb twin and compares view and counts after each step. A second
@@ -86,11 +92,13 @@ func TestMetadataAgainstTwin(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		c := MetadataConfig{DONs: reloads[0], MaxPerNode: 3, Expiry: 50 * time.Millisecond}
+		c.MaxBytes = rapid.SampledFrom([]int64{0, 0, 2_000, 5_000, 10_000, 20_000}).Draw(t, "bytes")
+		reloaded := false
 		m, again, twin := NewMetadata(c), NewMetadata(c), newMetadataTwin(c)
 		both := []*Metadata{m, again}
 		ms := 0
 		// A history keeps to few forms, so that shards agree often.
-		ids, refs, sets := rapid.IntRange(1, 4).Draw(t, "ids"), rapid.IntRange(1, 3).Draw(t, "refs"), rapid.IntRange(1, 3).Draw(t, "sets")
+		ids, refs, sets := rapid.IntRange(1, 4).Draw(t, "ids"), rapid.IntRange(1, 3).Draw(t, "refs"), rapid.IntRange(1, 4).Draw(t, "sets")
 		for range rapid.IntRange(1, 80).Draw(t, "steps") {
 			ms += max(0, rapid.IntRange(-20, 5).Draw(t, "pause"))
 			now := at(ms)
@@ -109,21 +117,50 @@ func TestMetadataAgainstTwin(t *testing.T) {
 				each(both, func(m *Metadata) { m.Expire(now) })
 				twin.expire(now)
 			case 4:
+				reloaded = true
 				dons := reloads[rapid.IntRange(0, len(reloads)-1).Draw(t, "reload")]
 				each(both, func(m *Metadata) { m.SetDONs(dons, now) })
 				twin.setDONs(dons, now)
 			default:
-				w := meta(rapid.IntRange(1, ids).Draw(t, "id"), rapid.IntRange(1, refs).Draw(t, "ref"), rapid.IntRange(1, sets).Draw(t, "keys"))
+				keys := []int{1, 2, 3, 4, 5, 6, 7, 8}[:rapid.IntRange(1, sets).Draw(t, "keys")]
+				w := meta(rapid.IntRange(1, ids).Draw(t, "id"), rapid.IntRange(1, refs).Draw(t, "ref"), keys...)
 				want := twin.report(node, w, now)
-				each(both, func(m *Metadata) { require.Equal(t, want, m.Report(node, w, now)) })
+				each(both, func(m *Metadata) { require.Equal(t, want, reportAsEstimated(t, m, node, w, now)) })
 			}
 			requireSameView(t, twin, m)
+			if c.MaxBytes > 0 && !reloaded {
+				require.LessOrEqual(t, m.Stats().Bytes, c.MaxBytes)
+			}
 		}
 		requireSameView(t, twin, again)
 		var one, two []*Workflow
 		one, two = slices.Collect(m.View().All()), slices.Collect(again.View().All())
 		require.ElementsMatch(t, one, two)
 	})
+}
+
+// reportAsEstimated reports w and compares what that takes with what was foretold.
+func reportAsEstimated(t require.TestingT, m *Metadata, node string, w workflow.Metadata, now time.Time) ReportStatus {
+	n := m.nodes[node]
+	if n == nil {
+		return m.Report(node, w, now)
+	}
+	d := n.shard.don
+	o := n.observations[m.subjects[w.Selector.WorkflowID]]
+	same := o != nil && o.form.digest == w.Digest()
+	bytes, charge := m.estimate(n, w.Digest(), &w)
+	used, refused := d.used, m.refused
+	status := m.Report(node, w, now)
+	if status != Accepted || same || m.refused != refused {
+		return status
+	}
+	require.Equal(t, bytes, d.used-used)
+	if o = n.observations[m.subjects[w.Selector.WorkflowID]]; o.alone {
+		require.Equal(t, charge, n.charge)
+	} else {
+		require.Zero(t, charge)
+	}
+	return status
 }
 
 func each(all []*Metadata, do func(*Metadata)) {

@@ -23,8 +23,8 @@ func (m *Metadata) SetDONs(dons []DONSpec, now time.Time) {
 				if stays[n.address] == d.name+"\x00"+s.id {
 					continue
 				}
-				for n.oldest != nil {
-					m.withdraw(n, n.oldest)
+				for n.all.oldest != nil {
+					m.withdraw(n, n.all.oldest)
 				}
 				delete(m.nodes, n.address)
 			}
@@ -55,7 +55,7 @@ func (m *Metadata) configure(specs []DONSpec) {
 			for _, address := range spec.Nodes {
 				n := m.nodes[address]
 				if n == nil {
-					n = &node{address: address, shard: sh, observations: map[*subject]*observation{}}
+					n = &node{address: address, shard: sh, observations: map[*subject]*observation{}, all: queue{kind: queueAll}, alone: queue{kind: queueAlone}}
 					m.nodes[address] = n
 				}
 				sh.nodes = append(sh.nodes, n)
@@ -64,6 +64,7 @@ func (m *Metadata) configure(specs []DONSpec) {
 		}
 		m.dons = append(m.dons, d)
 	}
+	m.allot()
 }
 
 // settleAll decides every standing anew, since f may have changed, and brings every entry of the view up to date, since shards may have been reordered. The order is that of
@@ -73,7 +74,7 @@ func (m *Metadata) settleAll() {
 	for _, d := range m.dons {
 		for _, sh := range d.shards {
 			for _, n := range sh.nodes {
-				for o := n.oldest; o != nil; o = o.next {
+				for o := n.all.oldest; o != nil; o = o.links[queueAll].next {
 					if s := o.form.subject; !done[s] {
 						done[s] = true
 						m.settleSubject(s)
@@ -93,12 +94,13 @@ func (m *Metadata) settleSubject(s *subject) {
 		p.standings = slices.DeleteFunc(p.standings, func(st *standing) bool {
 			gone := !slices.Contains(d.shards, st.shard)
 			if gone {
-				m.bytes -= standingCost + supersededCost*int64(len(st.superseded))
+				m.dismiss(st)
 			}
 			return gone
 		})
 		for _, sh := range d.shards {
 			if st := p.standing(sh); st != nil {
+				st.weigh()
 				m.settle(st)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 // anew and goes through every shard, claim and name.
 type metadataTwin struct {
 	maxPerNode int
+	maxBytes   int64
 	expiry     time.Duration
 	dons       []DONSpec
 	nodes      map[string]*twinNode
@@ -20,6 +21,7 @@ type metadataTwin struct {
 	idOwner    map[string]string
 	refOwner   map[referenceKey]string
 	seq, claim int
+	stamps     int
 	clock      time.Time
 	conflicts  uint64
 	refused    uint64
@@ -35,6 +37,9 @@ type twinObservation struct {
 	w    workflow.Metadata
 	seen time.Time
 	pull int
+
+	alone bool // fewer than f+1 nodes of the shard say it
+	since int  // a number that is higher the later it began to be alone or was repeated
 }
 
 type twinKey struct{ don, shard, id string }
@@ -58,7 +63,7 @@ type twinPair struct {
 
 func newMetadataTwin(c MetadataConfig) *metadataTwin {
 	t := &metadataTwin{
-		maxPerNode: c.MaxPerNode, expiry: c.Expiry, nodes: map[string]*twinNode{}, standings: map[twinKey]*twinStanding{},
+		maxPerNode: c.MaxPerNode, maxBytes: c.MaxBytes, expiry: c.Expiry, nodes: map[string]*twinNode{}, standings: map[twinKey]*twinStanding{},
 		pairs: map[[2]string]twinPair{}, idOwner: map[string]string{}, refOwner: map[referenceKey]string{},
 	}
 	t.adopt(c.DONs)
@@ -89,12 +94,21 @@ func (t *metadataTwin) report(node string, w workflow.Metadata, now time.Time) R
 		t.refused++
 		return RefusedNodeFull
 	}
-	if i >= 0 {
-		n.said = slices.Delete(n.said, i, i+1)
+	if (i < 0 || n.said[i].w.Digest() != w.Digest()) && !t.room(node, w) {
+		t.refused++
+		t.withdraw(n, func(o twinObservation) bool { return o.w.Selector.WorkflowID == w.Selector.WorkflowID })
+		return RefusedBytesFull
 	}
-	n.said = append(n.said, twinObservation{w, t.clock, n.pull})
-	t.recompute()
+	t.place(node, w)
 	return Accepted
+}
+
+// place takes a report for which there is room.
+func (t *metadataTwin) place(node string, w workflow.Metadata) {
+	n := t.nodes[node]
+	n.said = slices.DeleteFunc(n.said, func(o twinObservation) bool { return o.w.Selector.WorkflowID == w.Selector.WorkflowID })
+	n.said = append(n.said, twinObservation{w: w, seen: t.clock, pull: n.pull})
+	t.recompute()
 }
 
 func (t *metadataTwin) advance(now time.Time) {
@@ -191,6 +205,7 @@ func (t *metadataTwin) setDONs(dons []DONSpec, now time.Time) {
 		}
 	}
 	for _, id := range ids {
+		t.stamp(id)
 		for _, d := range t.dons {
 			for _, s := range d.Shards {
 				t.settle(twinKey{d.Name, s.ID, id})
@@ -220,6 +235,9 @@ func (t *metadataTwin) recompute() {
 	}
 	for key := range t.standings {
 		ids[key.id] = true
+	}
+	for id := range ids { // one of them changed
+		t.stamp(id)
 	}
 	for _, d := range t.dons {
 		for _, s := range d.Shards {
