@@ -72,7 +72,7 @@ func (g *guard) check(a netip.Addr) string {
 		}
 	}
 	if class, blocked := Classify(a); blocked {
-		return "is a " + class.String() + " address"
+		return "is " + class.String() + ", not public"
 	}
 	return ""
 }

@@ -28,9 +28,9 @@ func TestGuardLists(t *testing.T) {
 	for _, c := range []struct{ addrs, want string }{
 		{"127.0.0.1 ::ffff:127.0.0.1 10.0.0.5 10.1.0.0 10.1.255.255 fd00::1 172.16.0.9 10.9.9.1 fe80::7", ""},
 		{"1.1.1.1 2a00::1", ""}, // what is allowed is not all that is allowed
-		{"127.0.0.2 ::1 64:ff9b::127.0.0.1 2002:7f00:1::", "is a loopback address"},
-		{"10.0.0.4 10.2.0.0 172.16.1.0 64:ff9b::10.0.0.5", "is a private address"},
-		{"169.254.169.254", "is a cloud metadata address"},
+		{"127.0.0.2 ::1 64:ff9b::127.0.0.1 2002:7f00:1::", "is loopback, not public"},
+		{"10.0.0.4 10.2.0.0 172.16.1.0 64:ff9b::10.0.0.5", "is private, not public"},
+		{"169.254.169.254", "is cloud metadata, not public"},
 		{"10.1.2.3 203.0.114.7 8.8.8.8 2606::1 9.9.9.9 ::ffff:8.8.8.8", "is blocked by this gateway's configuration"},
 		{"64:ff9b::8.8.8.8 2002:808:808::1 2001:0:101:101:0:0:f7f7:f7f7 2001:0:808:808:0:0:fefe:fefe ::8.8.8.8", "is blocked by this gateway's configuration"},
 		{"2a00::1%eth0 fe80::7%eth0 fd00::1%1", "has a zone"},
@@ -52,8 +52,8 @@ func TestGuardVerdict(t *testing.T) {
 		{"tcp6", "[2606:4700::1111]:80", ""},
 		{"tcp4", "8.8.8.8:22", "has a port that is not allowed"},
 		{"tcp4", "8.8.8.8:0", "has a port that is not allowed"},
-		{"tcp4", "127.0.0.1:80", "is a loopback address"},
-		{"tcp6", "[::ffff:127.0.0.1]:80", "is a loopback address"},
+		{"tcp4", "127.0.0.1:80", "is loopback, not public"},
+		{"tcp6", "[::ffff:127.0.0.1]:80", "is loopback, not public"},
 		{"tcp6", "[fe80::1%eth0]:80", "has a zone"},
 		{"udp4", "8.8.8.8:443", "is not for TCP"},
 		{"unix", "/run/docker.sock", "is not for TCP"},

@@ -269,6 +269,23 @@ func TestMaterialRefused(t *testing.T) {
 	requireRefused(t, ReasonMTLSOff, err)
 }
 
+func FuzzMaterial(f *testing.F) {
+	cert, key := newAuthority(f).issue(f, "a", newKey(f))
+	f.Add(cert, key)
+	f.Add(key, cert)
+	f.Add([]byte("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"), []byte("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"))
+	f.Fuzz(func(t *testing.T, cert, key []byte) {
+		got, refused := parseMaterial(cert, key)
+		if refused != nil {
+			require.LessOrEqual(t, len(refused.Msg), MaxErrorBytes)
+			require.Nil(t, got)
+			return
+		}
+		require.NotEmpty(t, got.Certificate)
+		require.Implements(t, (*crypto.Signer)(nil), got.PrivateKey)
+	})
+}
+
 // hugeKey is the form of an RSA key whose check would take seconds.
 func hugeKey(t testing.TB) []byte {
 	n := new(big.Int).Lsh(big.NewInt(1), 60_000)
