@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dongate/auth"
+	"dongate/workflow"
 )
 
 // errorRow is one row of the table of protocol §2.
@@ -187,7 +188,9 @@ func TestReplayAndAuthMember(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigSpec{})
 	w := theWorkflow()
-	nodes := r.connectAll(nil, w)["don"]
+	accept := (*testNode).accept // three of four: each is needed, so each is sent every request
+	nodes := r.connectEach("don", []workflow.Metadata{w}, accept, accept, accept, nil)
+	r.awaitWorkflow(w.Selector.WorkflowID)
 	s := sign("id-1", paramsFor(w, []int{1}), clientSigner, auth.TokenOptions{})
 	require.Equal(t, 200, r.send(s).status)
 	a := r.send(s)
