@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"compress/gzip"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -236,7 +237,7 @@ type panicking struct{}
 
 func (panicking) RoundTrip(*http.Request) (*http.Response, error) { panic("CANARY") }
 
-type panickingBody struct{ panicking }
+type panickingBody struct{}
 
 func (panickingBody) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: 200, ContentLength: -1, Body: io.NopCloser(panickingReader{})}, nil
@@ -330,6 +331,28 @@ func TestConnectionsAreBounded(t *testing.T) {
 		synctest.Wait()
 		require.Zero(t, client.Stats().Connections)
 	})
+}
+
+func TestIdleConnectionsEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client := pipe(t, func(c net.Conn) {
+			r := bufio.NewReader(c)
+			for readRequest(r) != nil {
+				_, _ = io.WriteString(c, ok+"Content-Length: 0\r\n\r\n")
+			}
+		}, nil)
+		_, err := fetch(client, &Request{URL: "http://example.com/"})
+		require.NoError(t, err)
+		time.Sleep(idleTimeout - time.Second)
+		synctest.Wait()
+		require.EqualValues(t, 1, client.Stats().Connections)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		require.Zero(t, client.Stats().Connections)
+	})
+	require.False(t, newClient(t, nil).pool.DisableKeepAlives)
+	require.True(t, newClient(t, nil).newTransport(&tls.Certificate{}).DisableKeepAlives)
 }
 
 // Many requests of one Prepared at the same time, over both versions of HTTP.

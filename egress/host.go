@@ -58,8 +58,8 @@ func parseTarget(authority string) (target, *Refused) {
 	if !endsInNumber(t.host) {
 		return t, checkLocal(t.host)
 	}
-	a, parseErr := netip.ParseAddr(t.host)
-	if parseErr != nil || !a.Is4() || a.String() != t.host {
+	a, parseErr := netip.ParseAddr(t.host) // has no colon, and package netip takes no number with a zero before it
+	if parseErr != nil {
 		return t, refuse(ReasonHost, "the host %s is a number but not a canonical address; write an address such as 192.0.2.7 or a name", t.host)
 	}
 	t.literal = a

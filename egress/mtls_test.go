@@ -4,19 +4,15 @@ import (
 	"bytes"
 	"context"
 	"crypto"
-	"crypto/ecdsa"
 	"crypto/ed25519"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/asn1"
 	"encoding/pem"
 	"errors"
 	"io"
-	"log"
 	"math/big"
 	"net"
 	"net/http"
@@ -34,90 +30,6 @@ import (
 
 	"dongate/config"
 )
-
-// authority signs certificates of tests.
-type authority struct {
-	cert *x509.Certificate
-	key  crypto.Signer
-}
-
-func newAuthority(t testing.TB) *authority {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"}, NotBefore: time.Unix(0, 0), NotAfter: time.Unix(1<<33, 0),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	require.NoError(t, err)
-	cert, err := x509.ParseCertificate(der)
-	require.NoError(t, err)
-	return &authority{cert, key}
-}
-
-// issue makes a certificate for key, with name as its subject, for 127.0.0.1 and example.com, and returns both as PEM.
-func (a *authority) issue(t testing.TB, name string, key crypto.Signer) (certPEM, keyPEM []byte) {
-	t.Helper()
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotBefore: time.Unix(0, 0), NotAfter: time.Unix(1<<33, 0),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"example.com"},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
-	require.NoError(t, err)
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	require.NoError(t, err)
-	return encodePEM("CERTIFICATE", der), encodePEM("PRIVATE KEY", keyDER)
-}
-
-func encodePEM(kind string, der []byte) []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
-}
-
-func newKey(t testing.TB) crypto.Signer {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	return key
-}
-
-// serverConfig is what an origin with a certificate of a needs.
-func (a *authority) serverConfig(t testing.TB) *tls.Config {
-	t.Helper()
-	cert, err := tls.X509KeyPair(a.issue(t, "origin", newKey(t)))
-	require.NoError(t, err)
-	return &tls.Config{Certificates: []tls.Certificate{cert}}
-}
-
-func (a *authority) pool() *x509.CertPool {
-	pool := x509.NewCertPool()
-	pool.AddCert(a.cert)
-	return pool
-}
-
-// newTLSOrigin is newOrigin over TLS, HTTP/2 included, with a client that trusts it.
-func newTLSOrigin(t testing.TB, a *authority, h http.HandlerFunc, server func(*httptest.Server), change func(*Config)) (*Client, string) {
-	t.Helper()
-	s := httptest.NewUnstartedServer(h)
-	s.TLS = a.serverConfig(t)
-	s.EnableHTTP2 = true
-	s.Config.ErrorLog = log.New(io.Discard, "", 0)
-	if server != nil {
-		server(s)
-	}
-	s.StartTLS()
-	t.Cleanup(s.Close)
-	client := newClient(t, func(c *Config) {
-		c.AllowedIPs = []netip.Addr{loopback}
-		c.AllowedPorts = []int{portIn(t, s.URL)}
-		c.RootCAs = a.pool()
-		if change != nil {
-			change(c)
-		}
-	})
-	return client, s.URL
-}
 
 func TestMTLS(t *testing.T) {
 	t.Parallel()
@@ -252,6 +164,8 @@ func TestMaterialRefused(t *testing.T) {
 		requireRefused(t, ReasonMTLSKey, err)
 		require.Less(t, time.Since(start), time.Second, name)
 	}
+	_, refused := parseMaterial(cert, encodePEM("RSA PRIVATE KEY", hugeKey(t)))
+	require.Contains(t, refused.Msg, "longer than", "refused without looking at its numbers")
 	_, err := client.Prepare(&Request{URL: "http://example.com/", CertPEM: cert, KeyPEM: key})
 	requireRefused(t, ReasonMTLSKey, err)
 
@@ -288,7 +202,7 @@ func FuzzMaterial(f *testing.F) {
 
 // hugeKey is the form of an RSA key whose check would take seconds.
 func hugeKey(t testing.TB) []byte {
-	n := new(big.Int).Lsh(big.NewInt(1), 60_000)
+	n := new(big.Int).Lsh(big.NewInt(1), 20_000)
 	n.SetBit(n, 0, 1)
 	der, err := asn1.Marshal(struct {
 		Version               int
@@ -338,6 +252,29 @@ func TestMTLSRate(t *testing.T) {
 	})
 }
 
+// Of two that wait for a slot, one gets the last token; the other leaves its slot.
+func TestMTLSLastToken(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		do, client, release := mtlsBubble(t, config.Rate{RPS: 0.0001, Burst: 2}, 1)
+		results := make(chan error, 3)
+		for range 3 {
+			go func() { results <- do(time.Minute) }()
+		}
+		synctest.Wait()
+		close(release)
+		synctest.Wait()
+		refused := 0
+		for range 3 {
+			if err := <-results; errors.As(err, new(*Refused)) {
+				refused++
+			}
+		}
+		require.Equal(t, 1, refused)
+		require.Zero(t, client.Stats().MTLS)
+	})
+}
+
 func TestMTLSConcurrency(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -356,17 +293,26 @@ func TestMTLSConcurrency(t *testing.T) {
 		require.Equal(t, 500*time.Millisecond, time.Since(start))
 		require.InDelta(t, tokens, client.mtls.limiter.Tokens(), 0.1)
 
+		// One for which there is no token does not wait for a slot.
+		require.True(t, client.mtls.limiter.AllowN(time.Now(), int(client.mtls.limiter.Tokens())))
+		start = time.Now()
+		requireRefused(t, ReasonMTLSQuota, do(time.Second))
+		require.Zero(t, time.Since(start))
+		client.mtls.limiter.SetBurst(200)
+		client.mtls.limiter.SetLimit(1)
+		time.Sleep(time.Second)
+
 		// One with more time gets the slot of one that ended.
 		start = time.Now()
 		go func() { results <- do(20 * time.Second) }()
-		time.Sleep(10 * time.Second)
+		time.Sleep(9 * time.Second)
 		synctest.Wait()
 		require.Len(t, results, 50)
 		require.Equal(t, 1, client.Stats().MTLS)
 		close(release)
 		synctest.Wait()
 		require.Len(t, results, 51)
-		require.Equal(t, 10*time.Second, time.Since(start))
+		require.Equal(t, 9*time.Second, time.Since(start))
 		require.Zero(t, client.Stats().MTLS)
 		require.Zero(t, client.Stats().Connections)
 	})

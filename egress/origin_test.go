@@ -203,6 +203,7 @@ func TestMisbehavingOrigins(t *testing.T) {
 				if c.timeout {
 					require.Equal(t, 20*time.Second, time.Since(start))
 					require.ErrorIs(t, err, context.DeadlineExceeded)
+					require.Contains(t, external.Msg, "no complete response within 20s")
 				}
 				client.Close()
 				synctest.Wait()

@@ -89,7 +89,6 @@ type unzipper struct {
 	from  io.Reader
 	inner sourceReader
 	z     *gzip.Reader
-	empty bool
 }
 
 // sourceReader remembers the connection's own error, which package gzip may replace.
@@ -107,12 +106,8 @@ func (s *sourceReader) Read(p []byte) (int, error) {
 }
 
 func (u *unzipper) Read(p []byte) (int, error) {
-	if u.empty {
-		return 0, io.EOF
-	}
 	if u.z == nil {
 		if err := u.open(); err != nil {
-			u.empty = err == io.EOF
 			return 0, u.explain(err)
 		}
 	}
