@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -69,27 +68,6 @@ var hostileNames = map[string]struct {
 			m.Report("c.1", meta(ids, 1, 1), start)
 		}
 	}},
-}
-
-// TestMetadataManyIDsUnderOneNameAreCheap: what f+1 nodes do to a name costs them as many calls, or as long a list, as it costs time: it grows about as their number does, not as its square.
-func TestMetadataManyIDsUnderOneNameAreCheap(t *testing.T) {
-	for name, c := range hostileNames {
-		t.Run(name, func(t *testing.T) {
-			fastest := func(ids int) time.Duration {
-				best := time.Hour
-				for range 3 {
-					m := c.prepare(ids)
-					began := time.Now()
-					c.do(m, ids)
-					best = min(best, time.Since(began))
-				}
-				return best
-			}
-			few, many := fastest(250), fastest(8000)
-			t.Logf("%v for 250, %v for 8000", few, many)
-			require.Less(t, many, 200*few, "32 times as many, and the square of that is 1024")
-		})
-	}
 }
 
 // TestMetadataNameLeadsToTheNewestLeft withdraws many ids of one name in random order, and brings some back.

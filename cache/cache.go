@@ -126,7 +126,7 @@ func (c *Cache[V]) Do(ctx context.Context, call Call[V]) (v V, hit bool, err err
 	if v, ok := c.Get(call.Key, call.MaxAge); ok {
 		return v, true, nil
 	}
-	s, v, err := c.enter(ctx, &call)
+	s, v, err := c.enter(ctx, &call, nil)
 	if s.flight == nil {
 		return v, err == nil, err
 	}

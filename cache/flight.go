@@ -18,6 +18,7 @@ type flight[V any] struct {
 	store    bool   // whether any call asked to store
 	payer    string // owner of the first that did
 	finished bool   // value and err are set; closing done follows
+	waiters  []*waiter[V]
 
 	// Set before finished, constant after.
 	value V
@@ -39,7 +40,8 @@ type outcome[V any] struct {
 }
 
 // enter seats the call in a flight, one that runs or one that it starts. Without a flight there is the outcome of the call, a hit if it is no error.
-func (c *Cache[V]) enter(ctx context.Context, call *Call[V]) (s seat[V], v V, err error) {
+// w, if it is not nil, is told when the flight ends.
+func (c *Cache[V]) enter(ctx context.Context, call *Call[V], w *waiter[V]) (s seat[V], v V, err error) {
 	now := c.now()
 	c.mu.Lock()
 	defer c.mu.Unlock() // Admit may panic
@@ -55,7 +57,7 @@ func (c *Cache[V]) enter(ctx context.Context, call *Call[V]) (s seat[V], v V, er
 				return s, v, &TooManyWaitersError{Limit: c.maxWaiters}
 			}
 			c.join(f, call)
-			return seat[V]{f, true}, v, nil
+			return f.seat(true, w), v, nil
 		}
 	}
 	if ctx.Err() != nil {
@@ -67,7 +69,17 @@ func (c *Cache[V]) enter(ctx context.Context, call *Call[V]) (s seat[V], v V, er
 			return s, v, err
 		}
 	}
-	return seat[V]{c.start(ctx, call, release), false}, v, nil
+	return c.start(ctx, call, release).seat(false, w), v, nil
+}
+
+// seat is a place in the flight; c.mu is held.
+func (f *flight[V]) seat(joined bool, w *waiter[V]) seat[V] {
+	s := seat[V]{f, joined}
+	if w != nil {
+		w.seat = s
+		f.waiters = append(f.waiters, w)
+	}
+	return s
 }
 
 func (c *Cache[V]) join(f *flight[V], call *Call[V]) {
@@ -121,8 +133,19 @@ func (c *Cache[V]) wait(ctx context.Context, s seat[V], call *Call[V]) (v V, err
 
 // leave gives the seat up and reports whether the flight has finished. The last one out cancels it.
 func (c *Cache[V]) leave(s seat[V], owner string) (finished bool) {
-	f := s.flight
 	c.mu.Lock()
+	abandoned := c.leaveLocked(s, owner)
+	finished = s.flight.finished
+	c.mu.Unlock()
+	if abandoned {
+		s.flight.cancel(ErrAbandoned)
+	}
+	return finished
+}
+
+// leaveLocked is leave under c.mu; abandoned: the flight is to be cancelled.
+func (c *Cache[V]) leaveLocked(s seat[V], owner string) (abandoned bool) {
+	f := s.flight
 	if s.joined {
 		c.stats.Waiters--
 		if c.waiters[owner]--; c.waiters[owner] == 0 {
@@ -130,16 +153,10 @@ func (c *Cache[V]) leave(s seat[V], owner string) (finished bool) {
 		}
 	}
 	f.waiting--
-	finished = f.finished
-	abandoned := f.waiting == 0 && !finished
-	if abandoned {
+	if abandoned = f.waiting == 0 && !f.finished; abandoned {
 		c.close(f)
 	}
-	c.mu.Unlock()
-	if abandoned {
-		f.cancel(ErrAbandoned)
-	}
-	return finished
+	return abandoned
 }
 
 // close lets nobody join the flight any more.
@@ -174,12 +191,15 @@ func attempt[V any](ctx context.Context, fetch func(context.Context) (V, int64, 
 }
 
 // finish stores the outcome if it may be and hands it to all who wait.
-func (c *Cache[V]) finish(f *flight[V], o outcome[V]) {
+func (c *Cache[V]) finish(f *flight[V], o outcome[V]) { f.tell(c.settle(f, o)) }
+
+// settle is finish but for telling those that Start has seated, who are returned.
+func (c *Cache[V]) settle(f *flight[V], o outcome[V]) []*waiter[V] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stats.Fetches--
 	if f.waiting == 0 {
-		return // and what it got late is dropped
+		return nil // and what it got late is dropped
 	}
 	if o.err == nil {
 		f.value = o.value
@@ -190,4 +210,5 @@ func (c *Cache[V]) finish(f *flight[V], o outcome[V]) {
 	f.err, f.finished = o.err, true
 	c.close(f)
 	close(f.done)
+	return f.land(c)
 }

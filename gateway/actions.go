@@ -81,8 +81,8 @@ func newActions(svc *service, client *egress.Client) *actions {
 	}
 }
 
-// handle takes one action of a node. What can be answered at once, is; the rest
-// goes on in a goroutine of its own. Nothing of r is kept.
+// handle takes one action of a node and does not wait for its outcome. Nothing of r
+// is kept.
 func (x *actions) handle(s *session, r *jsonrpc.Response, admitted bool) {
 	if !admitted {
 		x.service.server.drop(s, dropThrottled)
@@ -94,11 +94,7 @@ func (x *actions) handle(s *session, r *jsonrpc.Response, admitted bool) {
 		s.node.deliver(x.refused(r.ID, actionRefused, err.Error()))
 		return
 	}
-	if resp, ok := x.cache.Get(a.key, a.maxAge); ok {
-		s.node.deliver(x.answer(a, actionHit, resp.params, 0))
-		return
-	}
-	x.service.server.acting.Go(func() { a.node.deliver(x.run(a)) })
+	x.start(a, s.node.deliver)
 }
 
 // prepare makes every check that needs no network. The error is a sentence for
@@ -202,11 +198,15 @@ func (a *action) charged() string {
 	return a.node.key
 }
 
-// run makes the action, or shares another's call, within the action's own time,
-// and returns the message for the node.
-func (x *actions) run(a *action) []byte {
-	fetched := false
-	resp, hit, err := x.cache.Do(x.service.server.actionsCtx, cache.Call[*actionResponse]{
+// start has the action served from the cache, by another's call or by one of its
+// own, and hands the message for the node to done, within the action's own time.
+func (x *actions) start(a *action, done func(message []byte)) {
+	if resp, ok := x.cache.Get(a.key, a.maxAge); ok {
+		done(x.answer(a, actionHit, resp.params, 0))
+		return
+	}
+	fetched := false // set before anybody is told
+	x.cache.Start(x.service.server.actionsCtx, cache.Call[*actionResponse]{
 		Key: a.key, Owner: a.charged(), MaxAge: a.maxAge, Store: a.store, Timeout: a.timeout,
 		Admit: func() (func(), error) {
 			release, bound := x.slots.take(a.node, a.owner)
@@ -217,7 +217,11 @@ func (x *actions) run(a *action) []byte {
 			return release, nil
 		},
 		Fetch: func(ctx context.Context) (*actionResponse, int64, bool, error) { return x.fetch(ctx, a.prepared) },
-	})
+	}, func(resp *actionResponse, hit bool, err error) { done(x.outcome(a, resp, hit, fetched, err)) })
+}
+
+// outcome is the message for the node.
+func (x *actions) outcome(a *action, resp *actionResponse, hit, fetched bool, err error) []byte {
 	var refused *egress.Refused
 	var external *egress.External
 	var late *cache.TimeoutError

@@ -139,7 +139,7 @@ var (
 	descObservations = desc("metadata_observations", "What nodes currently report: pairs of node and workflow.", "service")
 	descMetaBytes    = desc("metadata_bytes", "Bytes accounted to observations, bounded by maxMetadataBytes.", "service")
 	descConflicts    = desc("metadata_conflicts_total", "Claims of a DON on another DON's workflow or name, dropped.", "service")
-	descRefused      = desc("metadata_refused_total", "Reports refused at a bound.", "service")
+	descRefused      = desc("metadata_refused_total", "Reports refused at a bound, or withdrawn later to make room for others.", "service")
 	descActing       = desc("actions_under_way", "Upstream calls under way, bounded by maxConcurrentActions.", "service")
 	descCacheEntries = desc("cache_entries", "Stored responses.", "service")
 	descCacheBytes   = desc("cache_bytes", "Bytes of stored responses, bounded by maxCacheBytes.", "service")

@@ -72,10 +72,8 @@ type Server struct {
 	stop     context.CancelFunc
 	running  sync.WaitGroup
 
-	// actionsCtx ends when actions are given up; acting are those under way.
-	actionsCtx context.Context
+	actionsCtx context.Context // ends when actions are given up
 	giveUp     context.CancelFunc
-	acting     sync.WaitGroup
 
 	listeners map[string]net.Listener
 	servers   map[string]*http.Server
@@ -301,7 +299,6 @@ func (srv *Server) Shutdown(ctx context.Context) error {
 	}
 	srv.nodes.close()
 	srv.giveUp() // no session is left that could be answered, or could ask
-	srv.acting.Wait()
 	if hs := srv.servers[AdminListener]; hs != nil {
 		errs = append(errs, hs.Close())
 	}

@@ -1,0 +1,115 @@
+package cache
+
+import (
+	"context"
+	"time"
+)
+
+// Start is Do for callers that need not stand and wait: it never blocks, and done is called exactly once with what Do would have returned. For a hit,
+// a refusal of Admit and the like that is before Start returns. Else it is later, by another goroutine: the fetch's own when the fetch ends, which
+// therefore must not be held up, or a timer's when Timeout or ctx ends first. done may call the cache.
+func (c *Cache[V]) Start(ctx context.Context, call Call[V], done func(v V, hit bool, err error)) {
+	if v, ok := c.Get(call.Key, call.MaxAge); ok {
+		done(v, true, nil)
+		return
+	}
+	w := &waiter[V]{cache: c, owner: call.Owner, done: done}
+	s, v, err := c.enter(ctx, &call, w)
+	if s.flight == nil {
+		done(v, err == nil, err)
+		return
+	}
+	// From here on the flight may end w at any time; what is armed after that does
+	// nothing, and is stopped by arm itself.
+	w.arm(ctx, call.Timeout)
+}
+
+// waiter is a call of Start that waits for a flight.
+type waiter[V any] struct {
+	cache *Cache[V]
+	owner string
+	done  func(v V, hit bool, err error)
+
+	// Guarded by Cache.mu.
+	seat  seat[V]
+	gone  bool // done is being called, or has been
+	timer *time.Timer
+	stop  func() bool // of the watch over ctx
+}
+
+// arm sets what ends the wait before the flight does.
+func (w *waiter[V]) arm(ctx context.Context, timeout time.Duration) {
+	var timer *time.Timer
+	if timeout > 0 {
+		timer = time.AfterFunc(timeout, func() { w.giveUp(&TimeoutError{After: timeout}) })
+	}
+	var stop func() bool
+	if ctx.Done() != nil {
+		stop = context.AfterFunc(ctx, func() { w.giveUp(context.Cause(ctx)) })
+	}
+	w.cache.mu.Lock()
+	w.timer, w.stop = timer, stop
+	gone := w.gone
+	w.cache.mu.Unlock()
+	if gone {
+		w.disarm()
+	}
+}
+
+// disarm stops what arm has set. The caller has seen gone.
+func (w *waiter[V]) disarm() {
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+	if w.stop != nil {
+		w.stop()
+	}
+}
+
+// giveUp ends the wait for its own reason, unless the flight has ended it.
+func (w *waiter[V]) giveUp(err error) {
+	c := w.cache
+	c.mu.Lock()
+	if w.gone {
+		c.mu.Unlock()
+		return
+	}
+	w.gone = true
+	abandoned := c.leaveLocked(w.seat, w.owner)
+	c.mu.Unlock()
+	if abandoned {
+		w.seat.flight.cancel(ErrAbandoned)
+	}
+	w.disarm()
+	var none V
+	w.done(none, false, err)
+}
+
+// land ends the waits of those for whom the flight has ended; c.mu is held. They are told by tell, without it.
+func (f *flight[V]) land(c *Cache[V]) (told []*waiter[V]) {
+	for _, w := range f.waiters {
+		if !w.gone {
+			w.gone = true
+			c.leaveLocked(w.seat, w.owner)
+			told = append(told, w)
+		}
+	}
+	f.waiters = nil
+	return told
+}
+
+// tell gives the outcome to those whose wait has ended with the flight.
+func (f *flight[V]) tell(waiters []*waiter[V]) {
+	for _, w := range waiters {
+		w.cache.mu.Lock() // arm may be setting them
+		timer, stop := w.timer, w.stop
+		w.cache.mu.Unlock()
+		if timer != nil {
+			timer.Stop()
+		}
+		if stop != nil {
+			stop()
+		}
+		w.done(f.value, false, f.err)
+	}
+}
