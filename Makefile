@@ -46,8 +46,8 @@ fuzz:
 
 # Ratios to a floor measured in the same run; see docs/performance.md.
 bench:
-	go test -run "^$$" -bench "TriggerCPU|IdleSession|FaultyNodes|BadTokens" -benchtime 1x ./gateway
-	go test -run "^$$" -bench . ./jsonrpc ./auth ./aggregation ./ratelimit ./connector ./cache
+	go test -run "^$$" -bench "TriggerCPU|IdleSession|FaultyNodes|BadTokens|Action" -benchtime 1x ./gateway
+	go test -run "^$$" -bench . ./jsonrpc ./auth ./aggregation ./ratelimit ./connector ./cache ./egress ./cache
 
 # Documents that come from the code; `make test` fails when they differ.
 docs:

@@ -98,6 +98,11 @@ func New(o Options) (*Server, error) {
 	srv.actionsCtx, srv.giveUp = context.WithCancel(context.Background())
 	ec, err := egress.FromConfig(o.Config.HTTPClient, o.Version)
 	if err == nil {
+		ec.OnPanic = func(stack []byte) { srv.log.Error("panic in an outbound request", zap.ByteString("stack", stack)) }
+		for _, s := range o.Config.Services { // twice as many as calls under way: some idle ones are kept
+			ec.MaxConns += 2 * s.Handler.MaxConcurrentActions
+		}
+		ec.MaxConns = max(ec.MaxConns, egress.DefaultMaxConns)
 		srv.egress, err = egress.New(ec)
 	}
 	if err != nil {
@@ -298,6 +303,7 @@ func (srv *Server) Shutdown(ctx context.Context) error {
 		}
 	}
 	srv.nodes.close()
+	srv.egress.Close()
 	srv.giveUp() // no session is left that could be answered, or could ask
 	if hs := srv.servers[AdminListener]; hs != nil {
 		errs = append(errs, hs.Close())

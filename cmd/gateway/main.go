@@ -4,12 +4,17 @@ package main
 
 import (
 	"context"
+	"io"
+	"log"
 	"os"
 	"os/signal"
 	"syscall"
 )
 
 func main() {
+	// net/http writes pieces of misbehaving endpoints' answers to the standard logger,
+	// where secrets would show; the gateway's own log is another.
+	log.SetOutput(io.Discard)
 	ctx := untilSignal()
 	err := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ())
 	os.Exit(report(os.Stderr, err))
