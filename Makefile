@@ -47,7 +47,7 @@ fuzz:
 # Ratios to a floor measured in the same run; see docs/performance.md.
 bench:
 	go test -run "^$$" -bench "TriggerCPU|IdleSession|FaultyNodes|BadTokens|Action" -benchtime 1x ./gateway
-	go test -run "^$$" -bench . ./jsonrpc ./auth ./aggregation ./ratelimit ./connector ./cache ./egress ./cache
+	go test -run "^$$" -bench . ./jsonrpc ./auth ./aggregation ./ratelimit ./connector ./cache ./egress
 
 # Documents that come from the code; `make test` fails when they differ.
 docs:
