@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -252,4 +253,20 @@ func TestLateAnswersAreCheap(t *testing.T) {
 	require.NoError(t, err)
 	r.svc().answer(s, &resp)
 	require.EqualValues(t, 1, testutil.ToFloat64(s.node.shard.m.dropped[dropLate]), "late, not foreign: the result was not read")
+}
+
+// The pull that a session begins with is open by the time the node can answer it,
+// however fast that is: no node's word gets lost until the next pull.
+func TestEveryFirstPullCounts(t *testing.T) {
+	t.Parallel()
+	const nodes = 200
+	r := newRig(t, rigSpec{dons: []donSpec{{"don", 66, []int{nodes}}}})
+	w := theWorkflow()
+	var wg sync.WaitGroup
+	for i := range nodes {
+		wg.Go(func() { r.connect("don", i, []workflow.Metadata{w}, nil) })
+	}
+	wg.Wait()
+	r.eventually(func() bool { return testutil.ToFloat64(r.srv.topology.shards["don"].m.reports) == nodes }, "a node's report is missing")
+	require.Zero(t, testutil.ToFloat64(r.srv.topology.shards["don"].m.dropped[dropLate]))
 }

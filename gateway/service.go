@@ -154,19 +154,22 @@ func (svc *service) counted(s *session, status aggregation.ReportStatus) {
 	}
 }
 
-// beginPull opens the pull that the node is about to be sent. One that an older
-// session of the node left open is forgotten: that session was not live throughout.
-func (svc *service) beginPull(s *session, id string, now time.Time) {
+// beginPull opens the pull that the node is about to be sent; false: s has been
+// replaced, and its successor asks for itself. A pull that an older session of the
+// node left open is forgotten: that session was not live throughout.
+func (svc *service) beginPull(s *session, id string, now time.Time) (begun bool) {
 	svc.withMetadata(func(m *aggregation.Metadata) {
 		if s.node.session.Load() != s {
-			return // replaced, and its successor asks for itself
+			return
 		}
+		begun = true
 		if s.node.pulling != s && s.node.pulling != nil {
 			m.AbandonPull(s.node.key)
 		}
 		s.node.pulling, s.pull = s, id
 		m.BeginPull(s.node.key, now)
 	})
+	return begun
 }
 
 // endPull closes the session's open pull: what it did not name is withdrawn.

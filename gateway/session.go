@@ -87,13 +87,13 @@ func (s *session) run() {
 	s.conn.SetPongHandler(func(string) error { s.alive(); return nil })
 	s.alive()
 
+	srv.connected(s) // before the writer asks for metadata in the node's name
 	writer := make(chan struct{})
 	go func() {
 		defer close(writer)
 		defer s.recovered("panic in a session's writer")
 		s.write()
 	}()
-	srv.connected(s)
 	err := s.read()
 	s.stop(0, readEnd(err))
 	srv.disconnected(s)
@@ -304,8 +304,12 @@ func (p *pullSchedule) run(now time.Time) error {
 	}
 	if !now.Before(p.begin) {
 		id := pullPrefix + uuid.NewString()
-		p.service.beginPull(s, id, now)
-		p.begin, p.end = now.Add(cfg.MetadataPullInterval), now.Add(cfg.MetadataPullRequestTimeout)
+		p.begin = now.Add(cfg.MetadataPullInterval)
+		p.next = p.begin
+		if !p.service.beginPull(s, id, now) {
+			return nil // replaced: this session is about to end
+		}
+		p.end = now.Add(cfg.MetadataPullRequestTimeout)
 		_ = s.conn.SetWriteDeadline(now.Add(s.server.config.NodeServer.WriteTimeout))
 		if err := s.conn.WriteMessage(websocket.BinaryMessage, []byte(`{"jsonrpc":"2.0","id":"`+id+`","method":"`+methodPull+`","params":null}`)); err != nil {
 			return err
