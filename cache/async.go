@@ -7,7 +7,7 @@ import (
 
 // Start is Do for callers that need not stand and wait: it never blocks, and done is called exactly once with what Do would have returned. For a hit,
 // a refusal of Admit and the like that is before Start returns. Else it is later, by another goroutine: the fetch's own when the fetch ends, which
-// therefore must not be held up, or a timer's when Timeout or ctx ends first. done may call the cache.
+// therefore must not be held up, or a timer's when Timeout or ctx ends first. done may call the cache; it must not panic, since nobody is there to recover.
 func (c *Cache[V]) Start(ctx context.Context, call Call[V], done func(v V, hit bool, err error)) {
 	if v, ok := c.Get(call.Key, call.MaxAge); ok {
 		done(v, true, nil)
@@ -32,7 +32,8 @@ type waiter[V any] struct {
 
 	// Guarded by Cache.mu.
 	seat  seat[V]
-	gone  bool // done is being called, or has been
+	place ring[waiter[V]] // in flight.seated until gone: a flight holds nothing of those who have left it
+	gone  bool            // done is being called, or has been
 	timer *time.Timer
 	stop  func() bool // of the watch over ctx
 }
@@ -56,14 +57,24 @@ func (w *waiter[V]) arm(ctx context.Context, timeout time.Duration) {
 	}
 }
 
-// disarm stops what arm has set. The caller has seen gone.
+// disarm stops what arm has set, once gone: what is set after that, arm stops itself.
 func (w *waiter[V]) disarm() {
-	if w.timer != nil {
-		w.timer.Stop()
+	w.cache.mu.Lock() // arm may be setting them
+	timer, stop := w.timer, w.stop
+	w.cache.mu.Unlock()
+	if timer != nil {
+		timer.Stop()
 	}
-	if w.stop != nil {
-		w.stop()
+	if stop != nil {
+		stop()
 	}
+}
+
+// leave gives the seat up; the cache's mu is held. abandoned: the flight is to be cancelled.
+func (w *waiter[V]) leave() (abandoned bool) {
+	w.gone = true
+	w.place.remove()
+	return w.cache.leaveLocked(w.seat, w.owner)
 }
 
 // giveUp ends the wait for its own reason, unless the flight has ended it.
@@ -74,8 +85,7 @@ func (w *waiter[V]) giveUp(err error) {
 		c.mu.Unlock()
 		return
 	}
-	w.gone = true
-	abandoned := c.leaveLocked(w.seat, w.owner)
+	abandoned := w.leave()
 	c.mu.Unlock()
 	if abandoned {
 		w.seat.flight.cancel(ErrAbandoned)
@@ -85,31 +95,20 @@ func (w *waiter[V]) giveUp(err error) {
 	w.done(none, false, err)
 }
 
-// land ends the waits of those for whom the flight has ended; c.mu is held. They are told by tell, without it.
-func (f *flight[V]) land(c *Cache[V]) (told []*waiter[V]) {
-	for _, w := range f.waiters {
-		if !w.gone {
-			w.gone = true
-			c.leaveLocked(w.seat, w.owner)
-			told = append(told, w)
-		}
+// land ends the waits of those for whom the flight has ended; the cache's mu is held. They are told by tell, without it.
+func (f *flight[V]) land() (told []*waiter[V]) {
+	for !f.seated.empty() {
+		w := f.seated.last() // in the order in which they came
+		w.leave()
+		told = append(told, w)
 	}
-	f.waiters = nil
 	return told
 }
 
 // tell gives the outcome to those whose wait has ended with the flight.
 func (f *flight[V]) tell(waiters []*waiter[V]) {
 	for _, w := range waiters {
-		w.cache.mu.Lock() // arm may be setting them
-		timer, stop := w.timer, w.stop
-		w.cache.mu.Unlock()
-		if timer != nil {
-			timer.Stop()
-		}
-		if stop != nil {
-			stop()
-		}
+		w.disarm()
 		w.done(f.value, false, f.err)
 	}
 }

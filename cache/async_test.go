@@ -3,6 +3,7 @@ package cache
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -88,6 +89,63 @@ func TestStartAbandonsTheFetch(t *testing.T) {
 		require.EqualValues(t, 3, ends.Load())
 		require.Zero(t, c.Stats().Fetches)
 	})
+}
+
+// A flight keeps nothing of those who have left it: however many come and go while one waits, no more is held than for those who wait.
+func TestStartKeepsNothingOfThoseWhoLeft(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := New[string](Config{TTL: time.Minute, MaxBytes: 1 << 20})
+		ctx, cancel := context.WithCancel(context.Background())
+		ends := 0
+		ask := func(timeout time.Duration) {
+			c.Start(ctx, Call[string]{Key: Key{1}, Owner: "o", MaxAge: 1, Timeout: timeout, Fetch: answer(time.Hour, "v", nil)},
+				func(string, bool, error) { ends++ })
+		}
+		ask(0)
+		for range 1000 {
+			ask(time.Millisecond)
+			time.Sleep(time.Millisecond)
+			synctest.Wait()
+		}
+		require.Equal(t, 1000, ends)
+		held := 0
+		for n := c.flights[Key{1}].seated.next; n != &c.flights[Key{1}].seated; n = n.next {
+			held++
+		}
+		require.Equal(t, 1, held)
+		cancel()
+		synctest.Wait()
+		require.Equal(t, 1001, ends)
+		require.Empty(t, c.flights)
+	})
+}
+
+// Timeouts and contexts that end while Start is still arming them, which the race detector looks at.
+func TestStartRacesWithGivingUp(t *testing.T) {
+	t.Parallel()
+	c := New[int](Config{TTL: time.Minute, MaxBytes: 1 << 20})
+	const n = 2000
+	var wg sync.WaitGroup
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	wg.Add(n)
+	for i := range n {
+		if i == n/2 {
+			cancel()
+		}
+		c.Start(ctx, Call[int]{Key: Key{byte(i)}, MaxAge: 1, Timeout: 1, Fetch: func(ctx context.Context) (int, int64, bool, error) {
+			<-ctx.Done()
+			return 0, 0, false, context.Cause(ctx)
+		}}, func(_ int, _ bool, err error) {
+			if err == nil {
+				t.Error("nothing was fetched")
+			}
+			wg.Done() // which panics when somebody is told twice
+		})
+	}
+	wg.Wait()
+	require.Zero(t, c.Stats().Waiters)
 }
 
 // What is decided at once is told before Start returns.

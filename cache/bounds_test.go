@@ -166,6 +166,19 @@ func TestLeastRecentlyUsedGoesFirst(t *testing.T) {
 	}
 }
 
+func TestLargestEntry(t *testing.T) {
+	t.Parallel()
+	var s store[int]
+	s.init(time.Hour, 10_000)
+	require.False(t, s.put(numbered(1), "me", 1, 10_000-EntryOverhead-1, 1, 0))
+	require.True(t, s.put(numbered(1), "me", 1, 10_000-EntryOverhead-2, 1, 0))
+	require.EqualValues(t, 10_000, s.bytes)
+	require.False(t, s.put(numbered(1), "me", 2, 10_000, 2, 0), "too large, and replaces nothing")
+	v, ok := s.get(numbered(1), 0, 1)
+	require.True(t, ok)
+	require.Equal(t, 1, v)
+}
+
 func TestExpiredGoBeforeLive(t *testing.T) {
 	t.Parallel()
 	var s store[int]

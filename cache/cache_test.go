@@ -235,6 +235,48 @@ func TestLastOneOutCancels(t *testing.T) {
 	})
 }
 
+// A fetch may end between a call's look at the entries and its look at the fetches, and in the instant in which its time is up. Both count for the call.
+func TestFetchEndsInTheLastInstant(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var meanwhile func()
+		reads := 0
+		c := New[string](Config{TTL: time.Minute, MaxBytes: 1 << 20, Now: func() time.Time {
+			if reads++; reads == 3 { // New, the look at the entries, and now the look at the fetches
+				meanwhile()
+			}
+			return time.Now()
+		}})
+		meanwhile = func() { put(t, c, Key{1}, "o", "v") }
+		v, hit, err := c.Do(t.Context(), Call[string]{Key: Key{1}, Owner: "o", MaxAge: second, Fetch: fails})
+		require.NoError(t, err)
+		require.True(t, hit)
+		require.Equal(t, "v", v)
+		require.EqualValues(t, 1, c.Stats().Hits)
+
+		for range 50 { // of two things that have happened, select takes either
+			ctx, cancel := context.WithCancel(t.Context())
+			call := &Call[string]{Key: Key{2}, Owner: "o", MaxAge: second, Fetch: answer(0, "v", nil)}
+			s, _, err := c.enter(ctx, call, nil)
+			require.NoError(t, err)
+			<-s.flight.done
+			cancel()
+			v, err := c.wait(ctx, s, call)
+			require.NoError(t, err)
+			require.Equal(t, "v", v)
+		}
+	})
+}
+
+func TestContextEndsWithTheFetch(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var of context.Context
+		_, _, err := newCache().Do(t.Context(), Call[string]{Fetch: func(ctx context.Context) (string, int64, bool, error) { of = ctx; return "", 0, false, nil }})
+		require.NoError(t, err)
+		synctest.Wait()
+		require.Equal(t, context.Canceled, of.Err(), "what the fetch left behind under it ends too")
+	})
+}
+
 func TestEndedContextStartsNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := newCache()

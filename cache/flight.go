@@ -14,11 +14,11 @@ type flight[V any] struct {
 	cancel context.CancelCauseFunc
 
 	// Guarded by Cache.mu.
-	waiting  int    // calls that wait; at 0 before the end the fetch is cancelled, and nobody joins any more
-	store    bool   // whether any call asked to store
-	payer    string // owner of the first that did
-	finished bool   // value and err are set; closing done follows
-	waiters  []*waiter[V]
+	waiting  int             // calls that wait; at 0 before the end the fetch is cancelled, and nobody joins any more
+	store    bool            // whether any call asked to store
+	payer    string          // owner of the first that did
+	finished bool            // value and err are set; closing done follows
+	seated   ring[waiter[V]] // calls of Start that wait; the one that came last is first
 
 	// Set before finished, constant after.
 	value V
@@ -76,8 +76,8 @@ func (c *Cache[V]) enter(ctx context.Context, call *Call[V], w *waiter[V]) (s se
 func (f *flight[V]) seat(joined bool, w *waiter[V]) seat[V] {
 	s := seat[V]{f, joined}
 	if w != nil {
-		w.seat = s
-		f.waiters = append(f.waiters, w)
+		w.seat, w.place.item = s, w
+		f.seated.pushFront(&w.place)
 	}
 	return s
 }
@@ -94,6 +94,7 @@ func (c *Cache[V]) start(ctx context.Context, call *Call[V], release func()) *fl
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	c.begun++
 	f := &flight[V]{key: call.Key, number: c.begun, done: make(chan struct{}), cancel: cancel, waiting: 1}
+	f.seated.init()
 	f.ask(call)
 	if call.MaxAge > 0 {
 		c.flights[call.Key] = f
@@ -210,5 +211,5 @@ func (c *Cache[V]) settle(f *flight[V], o outcome[V]) []*waiter[V] {
 	f.err, f.finished = o.err, true
 	c.close(f)
 	close(f.done)
-	return f.land(c)
+	return f.land()
 }

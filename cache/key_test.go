@@ -226,6 +226,15 @@ func TestKeyOfMapHasNoOrder(t *testing.T) {
 	}
 }
 
+// Whatever the Hasher's buffer holds when a part comes.
+func TestKeyPartsAtEveryOffset(t *testing.T) {
+	t.Parallel()
+	for n := range 600 {
+		parts := []any{strings.Repeat("x", n), int64(-1 << 63), []byte(strings.Repeat("y", n)), true}
+		require.Equal(t, parts, read(t, written(parts)))
+	}
+}
+
 func TestHasherReuse(t *testing.T) {
 	t.Parallel()
 	h := NewHasher()

@@ -66,6 +66,7 @@ func TestOwnClock(t *testing.T) {
 	put(t, c, Key{1}, "o", "v")
 	now = now.Add(-time.Hour) // set back: no younger than new, and no harm
 	require.Equal(t, "v", get(c, Key{1}, 1))
+	require.Empty(t, get(c, Key{1}, 0), "must fetch is must fetch")
 	now = now.Add(time.Hour + time.Minute - 1)
 	require.Equal(t, "v", get(c, Key{1}, time.Hour))
 	now = now.Add(1)

@@ -52,7 +52,7 @@ const (
 	textMany     = "many"
 )
 
-// play runs the script against a Cache.
+// play runs the script against a Cache, every other call by Start.
 func play(t *testing.T, script []scriptCall) (ends []ended, stats Stats) {
 	ends = make([]ended, len(script))
 	synctest.Test(t, func(t *testing.T) {
@@ -62,8 +62,18 @@ func play(t *testing.T, script []scriptCall) (ends []ended, stats Stats) {
 		for i, s := range script {
 			wg.Go(func() {
 				time.Sleep(s.arrives)
-				v, hit, err := c.Do(t.Context(), s.call())
-				ends[i] = ended{time.Since(start), v, hit, textOf(err)}
+				if i%2 == 0 {
+					v, hit, err := c.Do(t.Context(), s.call())
+					ends[i] = ended{time.Since(start), v, hit, textOf(err)}
+					return
+				}
+				told := make(chan struct{}) // closed twice it panics
+				c.Start(t.Context(), s.call(), func(v int, hit bool, err error) {
+					ends[i] = ended{time.Since(start), v, hit, textOf(err)}
+					close(told)
+				})
+				require.Equal(t, s.arrives, time.Since(start))
+				<-told
 			})
 		}
 		wg.Wait()

@@ -212,7 +212,8 @@ func TestStoreAgainstTwin(t *testing.T) {
 		s.init(ttl, maxBytes)
 		owners := rapid.IntRange(1, 9).Draw(t, "owners")
 		sizes := rapid.SampledFrom([]int64{100, 2000, 20_000, 100_000}).Draw(t, "sizes")
-		key := rapid.Custom(func(t *rapid.T) Key { return Key{byte(rapid.IntRange(0, 60).Draw(t, "key"))} })
+		keys := rapid.IntRange(1, 60).Draw(t, "keys")
+		key := rapid.Custom(func(t *rapid.T) Key { return Key{byte(rapid.IntRange(1, keys).Draw(t, "key"))} })
 		now := time.Duration(0)
 		puts := 0
 		t.Repeat(map[string]func(*rapid.T){
