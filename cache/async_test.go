@@ -110,15 +110,100 @@ func TestStartKeepsNothingOfThoseWhoLeft(t *testing.T) {
 		}
 		require.Equal(t, 1000, ends)
 		held := 0
+		c.mu.Lock()
 		for n := c.flights[Key{1}].seated.next; n != &c.flights[Key{1}].seated; n = n.next {
 			held++
 		}
+		c.mu.Unlock()
 		require.Equal(t, 1, held)
 		cancel()
 		synctest.Wait()
 		require.Equal(t, 1001, ends)
 		require.Empty(t, c.flights)
 	})
+}
+
+// watched is a context that lives long and counts who watches it.
+type watched struct {
+	context.Context
+	done     chan struct{}
+	watching atomic.Int32
+	hook     func() // called by whoever begins to watch
+}
+
+func (w *watched) Done() <-chan struct{} { return w.done }
+
+func (w *watched) AfterFunc(func()) (stop func() bool) {
+	w.watching.Add(1)
+	if w.hook != nil {
+		w.hook()
+	}
+	return sync.OnceValue(func() bool { w.watching.Add(-1); return true })
+}
+
+// However a call ends, its timer and its watch over the context end too, or they would hold it, the latter for as long as the process lives.
+func TestStartStopsWhatItArms(t *testing.T) {
+	for name, tt := range map[string]struct {
+		timeout, takes time.Duration
+		endsFirst      bool // before Start has armed anything
+	}{
+		"by the fetch":                  {time.Hour, time.Second, false},
+		"by its timeout":                {time.Second, time.Hour, false},
+		"by the fetch, at once":         {time.Hour, time.Second, true},
+		"by its timeout, while arming":  {time.Second, time.Hour, true},
+		"by the fetch, with no timeout": {0, time.Second, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				c := newCache()
+				ctx := &watched{Context: context.Background(), done: make(chan struct{})}
+				var w *waiter[string]
+				told := make(chan struct{})
+				look := func() {
+					c.mu.Lock()
+					defer c.mu.Unlock()
+					w = c.flights[Key{1}].seated.first()
+				}
+				if tt.endsFirst {
+					ctx.hook = func() { look(); <-told }
+				}
+				c.Start(ctx, Call[string]{Key: Key{1}, Owner: "o", MaxAge: 1, Timeout: tt.timeout, Fetch: answer(tt.takes, "v", nil)},
+					func(string, bool, error) { close(told) })
+				if !tt.endsFirst {
+					look()
+				}
+				<-told
+				synctest.Wait()
+				require.Zero(t, ctx.watching.Load())
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				if tt.timeout > 0 {
+					require.False(t, w.timer.Stop(), "it was running still")
+				}
+			})
+		})
+	}
+}
+
+// As TestFetchEndsInTheLastInstant.
+func TestStartFindsWhatWasStoredMeanwhile(t *testing.T) {
+	t.Parallel()
+	var c *Cache[string]
+	reads := 0
+	c = New[string](Config{TTL: time.Minute, MaxBytes: 1 << 20, Now: func() time.Time {
+		if reads++; reads == 3 {
+			put(t, c, Key{1}, "o", "v")
+		}
+		return time.Now()
+	}})
+	told := 0
+	c.Start(context.Background(), Call[string]{Key: Key{1}, MaxAge: second, Fetch: fails}, func(v string, hit bool, err error) {
+		told++
+		require.Equal(t, "v", v)
+		require.True(t, hit)
+		require.NoError(t, err)
+	})
+	require.Equal(t, 1, told)
 }
 
 // Timeouts and contexts that end while Start is still arming them, which the race detector looks at.
