@@ -58,6 +58,9 @@ func (e *clientEndpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		// Nobody is there to read an answer; an empty 200 would be a wrong one.
 		panic(http.ErrAbortHandler)
 	}
+	if out.close {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(refusedBodyWait))
+	}
 	h := w.Header()
 	h.Set("Content-Type", e.server.config.UserServer.ContentTypeHeader)
 	h.Set("X-Content-Type-Options", "nosniff")

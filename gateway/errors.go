@@ -54,7 +54,7 @@ type refusal struct {
 var refusals = map[Reason]refusal{
 	ReasonParseError:       {jsonrpc.CodeParseError, http.StatusBadRequest, "The body is not one JSON value in valid UTF-8."},
 	ReasonTooLarge:         {jsonrpc.CodeInvalidRequest, http.StatusRequestEntityTooLarge, "The body is larger than maxRequestBytes."},
-	ReasonInvalidRequest:   {jsonrpc.CodeInvalidRequest, http.StatusBadRequest, "The envelope is wrong; also 404 (path), 405 (HTTP method) and 415 (Content-Encoding)."},
+	ReasonInvalidRequest:   {jsonrpc.CodeInvalidRequest, http.StatusBadRequest, "The envelope is wrong; also 404 (path), 405 (HTTP method), 408 (the body did not come in time) and 415 (Content-Encoding)."},
 	ReasonInvalidParams:    {jsonrpc.CodeInvalidParams, http.StatusBadRequest, "The params are wrong, or hold a number that a double cannot carry."},
 	ReasonMethodNotFound:   {jsonrpc.CodeMethodNotFound, http.StatusBadRequest, "No such method or service."},
 	ReasonWorkflowNotFound: {jsonrpc.CodeInvalidParams, http.StatusNotFound, "Too few nodes vouch for such a workflow, or the selector disagrees with its id."},
@@ -62,7 +62,7 @@ var refusals = map[Reason]refusal{
 	ReasonTokenReplayed:    {jsonrpc.CodeInvalidRequest, http.StatusUnauthorized, "The token has been used before. Sign a new one."},
 	ReasonRateLimited:      {jsonrpc.CodeLimitExceeded, http.StatusTooManyRequests, "A rate limit, or the workflow's open requests. The same bytes are accepted after Retry-After."},
 	ReasonConflict:         {jsonrpc.CodeConflict, http.StatusConflict, "The request id is in use or was used lately; the earlier attempt may still run."},
-	ReasonOverloaded:       {jsonrpc.CodeInternalError, http.StatusServiceUnavailable, "Too many concurrent requests, or open requests hold too many bytes."},
+	ReasonOverloaded:       {jsonrpc.CodeInternalError, http.StatusServiceUnavailable, "Too many concurrent or large requests, or requests being read or open hold too many bytes."},
 	ReasonUnavailable:      {jsonrpc.CodeInternalError, http.StatusServiceUnavailable, "Used tokens cannot be recorded, so nothing is dispatched."},
 	ReasonTimeout:          {jsonrpc.CodeInternalError, http.StatusGatewayTimeout, "No quorum before the deadline."},
 	ReasonNoQuorum:         {jsonrpc.CodeInternalError, http.StatusBadGateway, "The nodes disagree so that no quorum is possible any more."},

@@ -83,7 +83,10 @@ func newMetrics() *metrics {
 		m.elements[o] = elements.WithLabelValues(string(o))
 		m.latency[o] = latency.WithLabelValues(string(o))
 	}
-	m.throttled = counter("client_throttled_total", "Client requests refused by a limit, by scope (address, rate).", "scope")
+	m.throttled = counter("client_throttled_total", "Client requests refused by a limit, by scope: address, rate (all, owner or workflow), open (the workflow's open requests).", "scope")
+	for _, scope := range []string{"address", "rate", "open"} {
+		m.throttled.WithLabelValues(scope)
+	}
 	m.handshakes = counter("node_handshakes_total", "Handshakes of nodes by result.", "result")
 	m.sessionEnds = counter("node_session_ends_total", "Ended node sessions by reason.", "reason")
 	m.sends = counter("trigger_sends_total", "Sends of a trigger to a node: written, no_session, refused (queue full or closed), failed (session lost before or while writing), expired (not written within nodeSendTimeoutMs).", "shard", "outcome")

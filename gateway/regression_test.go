@@ -270,3 +270,56 @@ func TestEveryFirstPullCounts(t *testing.T) {
 	r.eventually(func() bool { return testutil.ToFloat64(r.srv.topology.shards["don"].m.reports) == nodes }, "a node's report is missing")
 	require.Zero(t, testutil.ToFloat64(r.srv.topology.shards["don"].m.dropped[dropLate]))
 }
+
+// A refused request whose declared body never comes does not hold its connection.
+func TestRefusedRequestsAreClosedThoughTheirBodyNeverComes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, rigSpec{})
+	for name, tt := range map[string]struct{ listener, head, want string }{
+		"bad token":    {UserListener, "POST / HTTP/1.1\r\nAuthorization: Bearer x\r\nContent-Length: 1000", "401"},
+		"path":         {UserListener, "POST /other HTTP/1.1\r\nContent-Length: 1000", "404"},
+		"encoding":     {UserListener, "POST / HTTP/1.1\r\nContent-Encoding: gzip\r\nContent-Length: 1000", "415"},
+		"chunked":      {UserListener, "POST / HTTP/1.1\r\nAuthorization: Bearer x\r\nTransfer-Encoding: chunked", "401"},
+		"health":       {UserListener, "GET /health HTTP/1.1\r\nConnection: close\r\nContent-Length: 1000", "200"},
+		"node":         {NodeListener, "GET /node HTTP/1.1\r\nContent-Length: 1000", "401"},
+		"node, path":   {NodeListener, "GET /x HTTP/1.1\r\nContent-Length: 1000", "404"},
+		"admin":        {AdminListener, "GET /healthz HTTP/1.1\r\nConnection: close\r\nContent-Length: 1000", "200"},
+		"admin, chunk": {AdminListener, "POST /x HTTP/1.1\r\nConnection: close\r\nTransfer-Encoding: chunked", "404"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			conn, err := net.Dial("tcp", r.srv.Address(tt.listener))
+			require.NoError(t, err)
+			defer conn.Close()
+			_, err = io.WriteString(conn, tt.head+"\r\nHost: x\r\n\r\n")
+			require.NoError(t, err)
+			require.NoError(t, conn.SetReadDeadline(time.Now().Add(30*time.Second)))
+			raw, err := io.ReadAll(conn) // ends when the gateway closes
+			require.NoError(t, err)
+			require.Contains(t, string(raw), "HTTP/1.1 "+tt.want)
+		})
+	}
+}
+
+// Two nodes of one name do not take the metrics down.
+func TestNodesOfOneNameKeepTheMetrics(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, rigSpec{})
+	cfg := *r.cfg
+	cfg.DONs[0].Shards[0].Nodes[1].Name = cfg.DONs[0].Shards[0].Nodes[0].Name
+	srv, err := New(Options{Config: &cfg})
+	require.NoError(t, err)
+	_, err = srv.metrics.registry.Gather()
+	require.NoError(t, err)
+}
+
+// Throttled requests are counted by scope.
+func TestThrottlesAreCounted(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, rigSpec{handler: map[string]any{"userRateLimiter": map[string]any{"perSenderRPS": 0.001, "perSenderBurst": 1}}})
+	w := theWorkflow()
+	r.connectAll(nil, w)
+	require.Equal(t, 200, r.trigger(w, "").status)
+	require.Equal(t, 429, r.trigger(w, "").status)
+	require.EqualValues(t, 1, testutil.ToFloat64(r.srv.metrics.throttled.WithLabelValues("rate")))
+}

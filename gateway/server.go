@@ -154,7 +154,7 @@ func (srv *Server) Start() error {
 	srv.stop = cancel
 	user, node := &srv.config.UserServer, &srv.config.NodeServer
 	err := srv.listen(UserListener, &user.Listener, user.MaxConnections, &http.Server{
-		Handler:           withCORS(user, srv.clients),
+		Handler:           withReadDeadline(user.ReadTimeout, withCORS(user, srv.clients)),
 		ReadHeaderTimeout: user.ReadTimeout, // the body has its own deadline
 		WriteTimeout:      user.WriteTimeout,
 		IdleTimeout:       idleTimeout,
@@ -164,14 +164,14 @@ func (srv *Server) Start() error {
 		clientCA, err = loadPool(node.ClientCAPath)
 		if err == nil {
 			err = srv.listen(NodeListener, &node.Listener, srv.maxNodeConnections(), &http.Server{
-				Handler: srv.nodes, ReadHeaderTimeout: node.ReadTimeout, WriteTimeout: node.WriteTimeout, IdleTimeout: idleTimeout,
+				Handler: withReadDeadline(refusedBodyWait, srv.nodes), ReadHeaderTimeout: node.ReadTimeout, WriteTimeout: node.WriteTimeout, IdleTimeout: idleTimeout,
 				TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){}, // WebSocket needs HTTP/1.1
 			}, clientCA)
 		}
 	}
 	if err == nil && srv.config.Admin.Port >= 0 {
 		err = srv.listen(AdminListener, &config.Listener{Host: srv.config.Admin.Host, Port: srv.config.Admin.Port}, 0,
-			&http.Server{Handler: srv.adminHandler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: idleTimeout}, nil)
+			&http.Server{Handler: withReadDeadline(refusedBodyWait, srv.adminHandler()), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: idleTimeout}, nil)
 	}
 	if err != nil {
 		cancel()
@@ -194,6 +194,7 @@ func (srv *Server) Start() error {
 	if _, ok := srv.claims.(*auth.MemoryClaims); ok {
 		srv.log.Warn("used tokens and request ids are kept in memory: they are forgotten on restart and not shared with other gateways")
 	}
+	srv.warnOfFiles()
 	for _, p := range srv.config.Warnings {
 		srv.log.Warn("configuration", zap.String("warning", p.String()))
 	}
@@ -248,7 +249,7 @@ func (srv *Server) listen(name string, c *config.Listener, connections int, hs *
 		l = tls.NewListener(l, tlsConfig)
 	}
 	hs.MaxHeaderBytes = maxHeaderBytes
-	hs.ErrorLog = zap.NewStdLog(srv.log.Named(name + "-http").WithOptions(zap.IncreaseLevel(zap.ErrorLevel)))
+	hs.ErrorLog = httpErrors(srv.log.With(zap.String("listener", name)))
 	srv.listeners[name], srv.servers[name] = l, hs
 	return nil
 }

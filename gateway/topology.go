@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -70,8 +71,8 @@ func newTopology(c *config.Config, m *metrics) *topology {
 					address: cn.Address, key: strings.ToLower(cn.Address.Hex()), name: cn.Name,
 					shard: s, index: j, seconds: map[uint32]int64{},
 				}
-				if n.name == "" {
-					n.name = n.key
+				if n.name == "" || slices.ContainsFunc(s.nodes, func(o *node) bool { return o.name == n.name }) {
+					n.name = n.key // a name is a metric's label: one node's in its shard
 				}
 				s.nodes = append(s.nodes, n)
 				t.nodes[n.address] = n

@@ -149,10 +149,12 @@ func (svc *service) admit(ctx context.Context, w *aggregation.Workflow, signer c
 		return replayed()
 	}
 	if !svc.flights.reserve(w.ID) {
+		svc.server.metrics.throttled.WithLabelValues("open").Inc()
 		return &failure{reason: ReasonRateLimited, message: "rate limit exceeded: the workflow has 1000 open requests", retryAfter: time.Second}
 	}
 	if ok, wait := svc.users.Allow(w.Owner, w.ID, time.Now()); !ok {
 		svc.flights.unreserve(w.ID)
+		svc.server.metrics.throttled.WithLabelValues("rate").Inc()
 		return &failure{reason: ReasonRateLimited, message: "rate limit exceeded: send the same bytes again after " + retryAfterSeconds(wait) + " s", retryAfter: wait}
 	}
 	return nil

@@ -63,7 +63,7 @@ func explain(ctx context.Context, err error, r *triggerReport) *triggerError {
 		r.URL = node.URL
 	case errors.Is(err, client.ErrUnknownOutcome):
 		e.Reason, e.ExitCode = "unknown_outcome", exitNoQuorum
-		e.Hint = fmt.Sprintf("It may have run. The same command with --id %s tells what became of it and does not run it twice.", shellQuote(r.ID))
+		e.Hint = fmt.Sprintf("It may have run. The same command with --id %s tells what became of it and does not run it twice, unless the gateway has restarted meanwhile.", shellQuote(r.ID))
 	case errors.As(err, &refused):
 		e.refused(refused, r)
 	case errors.Is(err, client.ErrUnreachable):
@@ -113,7 +113,7 @@ func (e *triggerError) advice(r *triggerReport) string {
 		return e.conflict(r)
 	case "timeout", "no_quorum":
 		return "Nodes may have run it." + shardText(e.Shards) +
-			fmt.Sprintf("\nThe same command with --id %s tells what the gateway knows, and does not run it twice.", shellQuote(r.ID))
+			fmt.Sprintf("\nThe same command with --id %s tells what the gateway knows, and does not run it twice, unless it has restarted meanwhile.", shellQuote(r.ID))
 	case "don_unavailable":
 		return retry + ": no node of the workflow's shards is connected to the gateway."
 	case "overloaded", "unavailable", "draining":
