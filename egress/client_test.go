@@ -275,7 +275,9 @@ func TestPanicsEndOneRequest(t *testing.T) {
 func TestConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		release := make(chan struct{})
+		const together = 40
+		release, met := make(chan struct{}), make(chan struct{})
+		var arrived atomic.Int64
 		client := newClient(t, func(c *Config) {
 			c.MaxConns = 50
 			c.dial = func(_ context.Context, _, address string) (net.Conn, error) {
@@ -284,8 +286,14 @@ func TestConnectionsAreBounded(t *testing.T) {
 					defer theirs.Close()
 					r := bufio.NewReader(theirs)
 					for readRequest(r) != nil {
-						if strings.HasPrefix(address, "slow") {
+						switch {
+						case strings.HasPrefix(address, "slow"):
 							<-release
+						case strings.HasPrefix(address, "meet"): // all at once, so that each has its connection
+							if arrived.Add(1) == together {
+								close(met)
+							}
+							<-met
 						}
 						_, _ = io.WriteString(theirs, ok+"Content-Length: 0\r\n\r\n")
 					}
@@ -310,15 +318,21 @@ func TestConnectionsAreBounded(t *testing.T) {
 		require.Zero(t, all(40, func(int) string { return "slow.test" }, time.Second)-40)
 		synctest.Wait()
 		require.Zero(t, client.Stats().Connections)
-		require.Zero(t, all(40, func(int) string { return "fast.test" }, time.Second))
+		require.Zero(t, all(together, func(int) string { return "meet.test" }, time.Second))
 		synctest.Wait()
 		require.EqualValues(t, idlePerHost, client.Stats().Connections)
 
 		// Idle connections give way, busy ones do not.
-		require.Zero(t, all(49, func(i int) string { return fmt.Sprintf("host%d.test", i) }, time.Second))
-		require.LessOrEqual(t, client.Stats().Connections, int64(50))
-		go all(50, func(int) string { return "slow.test" }, 30*time.Second)
-		synctest.Wait()
+		for i := range 49 {
+			require.Zero(t, all(1, func(int) string { return fmt.Sprintf("host%d.test", i) }, time.Second))
+			synctest.Wait()
+			require.LessOrEqual(t, client.Stats().Connections, int64(50))
+		}
+		client.Close()
+		for range 50 { // one after another: each finds its place
+			go func() { _, _ = fetch(client, &Request{URL: "http://slow.test/", Timeout: 30 * time.Second}) }()
+			synctest.Wait()
+		}
 		require.EqualValues(t, 50, client.Stats().Connections)
 		_, err := fetch(client, &Request{URL: "http://fast.test/"})
 		require.Contains(t, requireExternal(t, StageConnect, err).Msg, "too many open connections")
