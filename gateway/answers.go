@@ -23,8 +23,7 @@ type answer struct {
 }
 
 // known returns the vote for an answer whose bytes equal one already digested,
-// which spares the canonical form (protocol §5: honest answers are mostly
-// identical to the byte).
+// which spares the canonical form: honest answers are mostly identical to the byte.
 // more is false for what is past the votes a node has in one request, so that
 // it is not even digested.
 func (f *flight) known(shardIndex int, n *node, r *jsonrpc.Response) (v aggregation.Vote, known, more bool) {

@@ -28,7 +28,7 @@ func TestAnswerAtTheDeadlineIsLate(t *testing.T) {
 		svc := r.svc()
 		// A request whose waiter has not looked at the clock yet when the answer comes.
 		c := &call{request: jsonrpc.Request{ID: "slow"}, deadline: time.Now().Add(time.Second)}
-		f := svc.newFlight(c, svc.view.Load().ByID(w.Selector.WorkflowID), clientSigner.Address(), nil, 0)
+		f := svc.newFlight(c, svc.view.Load().ByID(w.Selector.WorkflowID), nil, 0)
 		svc.flights.add(f)
 		defer svc.flights.remove(f)
 		time.Sleep(2 * time.Second)

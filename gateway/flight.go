@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ethereum/go-ethereum/common"
 	"github.com/gorilla/websocket"
 
 	"dongate/aggregation"
@@ -24,7 +23,6 @@ type flight struct {
 	service  *service
 	id       string
 	workflow *aggregation.Workflow
-	signer   common.Address
 	prepared *websocket.PreparedMessage
 	size     int // bytes of prepared, accounted to the service's open bytes
 	shards   []flightShard

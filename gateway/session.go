@@ -29,7 +29,6 @@ type session struct {
 	node   *node
 	conn   *websocket.Conn
 	queue  *sendQueue
-	since  time.Time
 
 	pong     atomic.Pointer[string] // the payload of the latest ping, to be answered
 	closing  atomic.Pointer[closeReason]
@@ -49,7 +48,7 @@ type closeReason struct {
 }
 
 func newSession(srv *Server, n *node, conn *websocket.Conn) *session {
-	return &session{server: srv, node: n, conn: conn, queue: newSendQueue(), since: time.Now(), done: make(chan struct{})}
+	return &session{server: srv, node: n, conn: conn, queue: newSendQueue(), done: make(chan struct{})}
 }
 
 // send queues m without waiting. A queue that has been full for the write

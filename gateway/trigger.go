@@ -65,7 +65,7 @@ func (svc *service) execute(ctx context.Context, c *call) ([]byte, Reason, *fail
 	}
 	c.request.Params, params.Input = nil, nil // what the nodes get is all that is needed now
 	c.held.done()
-	return svc.fly(ctx, svc.newFlight(c, w, signer, prepared, body))
+	return svc.fly(ctx, svc.newFlight(c, w, prepared, body))
 }
 
 func overloaded(message string) *failure {
@@ -258,10 +258,10 @@ func (svc *service) encode(r *jsonrpc.Request, p *workflow.TriggerParams, w *agg
 	return len(data), m, err
 }
 
-func (svc *service) newFlight(c *call, w *aggregation.Workflow, signer common.Address, m *websocket.PreparedMessage, size int) *flight {
+func (svc *service) newFlight(c *call, w *aggregation.Workflow, m *websocket.PreparedMessage, size int) *flight {
 	now := time.Now()
 	f := &flight{
-		service: svc, id: c.request.ID, workflow: w, signer: signer, prepared: m, size: size,
+		service: svc, id: c.request.ID, workflow: w, prepared: m, size: size,
 		started: now, poke: make(chan struct{}, 1),
 	}
 	f.deadline = now.Add(svc.config.MaxTriggerRequestDuration)
