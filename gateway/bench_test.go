@@ -232,7 +232,8 @@ func BenchmarkFaultyNodes(b *testing.B) {
 
 // BenchmarkBadTokens is a good client's p95 while 20 requests/s with bodies of
 // 1 MB come with bad tokens, over its p95 without: alternating blocks. The bodies
-// are one long string, a hundred thousand member names, a quarter million numbers.
+// are one long string, a hundred thousand member names out of order, nested objects
+// and a quarter million numbers.
 func BenchmarkBadTokens(b *testing.B) {
 	var names, numbers strings.Builder
 	for i := range 100_000 {
@@ -242,6 +243,7 @@ func BenchmarkBadTokens(b *testing.B) {
 	for name, input := range map[string]string{
 		"string":  `{"data":"` + strings.Repeat("x", 1<<20-1000) + `"}`,
 		"names":   "{" + strings.TrimSuffix(names.String(), ",") + "}",
+		"nested":  "[" + strings.TrimSuffix(strings.Repeat(strings.Repeat(`{"b":0,"a":`, 50)+"0"+strings.Repeat("}", 50)+",", 1700), ",") + "]",
 		"numbers": "[" + strings.TrimSuffix(numbers.String(), ",") + "]",
 	} {
 		b.Run(name, func(b *testing.B) { benchBadTokens(b, input) })

@@ -2,7 +2,6 @@ package jsonrpc
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -36,15 +35,15 @@ type canonicalizer struct {
 	dst       []byte
 	depth     int
 	members   []member // of the objects that are open, innermost last
-	scratch   []byte   // one object's text while it is reordered
-	unescaped []byte   // one string's text while it is unescaped
-	names     []byte   // the unescaped texts of names that have escapes
+	keys      []sortKey
+	scratch   []byte // one object's text while it is reordered
+	unescaped []byte // one string's text while it is unescaped
+	names     []byte // the unescaped texts of names that have escapes
 }
 
-// member is one member of an object: where its text lies in dst, and the name it sorts by. It holds offsets and no pointers, which
-// makes sorting many of them several times as fast. An offset fits because maxText bounds every text.
+// member is one member of an object: where its text lies in dst, and the name it sorts by. An offset fits because maxText bounds
+// every text.
 type member struct {
-	prefix     uint64 // of the name, see namePrefix; set for sorting
 	name       textRef
 	start, end uint32
 }
@@ -58,8 +57,9 @@ type textRef struct {
 // maxText bounds what is canonicalized, in bytes: no message comes near it.
 const maxText = 1 << 30
 
-// maxPooled bounds the buffers that wait in the pool for the next value, so that one large message does not hold its memory.
-const maxPooled = 64 << 10
+// maxPooled bounds a buffer that waits in a pool for the next value, in bytes: enough for a message of a megabyte, so that a flood of
+// them is not a flood of garbage. Pools let go of what is not used from one garbage collection to the next.
+const maxPooled = 8 << 20
 
 var canonicalizers = sync.Pool{New: func() any { return new(canonicalizer) }}
 
@@ -72,7 +72,7 @@ func newCanonicalizer(form numberForm) *canonicalizer {
 
 func (c *canonicalizer) free() {
 	c.src = nil
-	if max(cap(c.dst), cap(c.scratch), cap(c.unescaped), cap(c.names), 32*cap(c.members)) > maxPooled {
+	if max(cap(c.dst), cap(c.scratch), cap(c.unescaped), cap(c.names), 20*cap(c.members), 16*cap(c.keys)) > maxPooled {
 		return
 	}
 	canonicalizers.Put(c)
@@ -233,26 +233,19 @@ func (c *canonicalizer) object() error {
 // reorder puts the text of an object's members, which is the end of c.dst, in order.
 func (c *canonicalizer) reorder(members []member) error {
 	base := members[0].start
-	for i := range members {
-		members[i].prefix = namePrefix(c.text(members[i].name))
-	}
-	slices.SortFunc(members, func(a, b member) int {
-		if a.prefix != b.prefix {
-			return cmp.Compare(a.prefix, b.prefix)
-		}
-		return compareUTF16(c.text(a.name), c.text(b.name))
-	})
-	for i := 1; i < len(members); i++ {
-		if name := c.text(members[i].name); bytes.Equal(name, c.text(members[i-1].name)) {
+	keys := c.order(members)
+	for i := 1; i < len(keys); i++ {
+		if name := c.text(members[keys[i].member].name); keys[i].chunk == keys[i-1].chunk && bytes.Equal(name, c.text(members[keys[i-1].member].name)) {
 			return fmt.Errorf("%w: the member %s is there twice", ErrCanonical, quoteShort(string(name)))
 		}
 	}
 	c.scratch = append(c.scratch[:0], c.dst[base:]...)
 	c.dst = c.dst[:base]
-	for i, m := range members {
+	for i, k := range keys {
 		if i > 0 {
 			c.dst = append(c.dst, ',')
 		}
+		m := &members[k.member]
 		c.dst = append(c.dst, c.scratch[m.start-base:m.end-base]...)
 	}
 	return nil
@@ -313,50 +306,6 @@ func (c *canonicalizer) escaped(isName bool) (name textRef, err error) {
 		name = textRef{start: uint32(start), end: uint32(len(c.names)), copied: true}
 	}
 	return name, nil
-}
-
-// namePrefix is the first eight bytes of a name as a number in whose order
-// compareUTF16 puts them: most names differ there, and numbers compare fast.
-func namePrefix(name []byte) (p uint64) {
-	for i := range 8 {
-		p <<= 8
-		if i < len(name) {
-			b := name[i]
-			switch {
-			case b >= 0xF0: // beyond U+FFFF: before U+E000 to U+FFFF, which start with EE and EF
-				b -= 2
-			case b >= 0xEE:
-				b += 8
-			}
-			p |= uint64(b)
-		}
-	}
-	return p
-}
-
-// compareUTF16 orders names by their UTF-16 code units (RFC 8785 §3.2.3). That is the order of their UTF-8 bytes, save that
-// characters beyond U+FFFF, which start with a surrogate in UTF-16, come before U+E000 to U+FFFF.
-func compareUTF16(a, b []byte) int {
-	n := min(len(a), len(b))
-	i := 0
-	for i < n && a[i] == b[i] {
-		i++
-	}
-	if i == n {
-		return cmp.Compare(len(a), len(b))
-	}
-	return cmp.Compare(utf16Rank(a[i]), utf16Rank(b[i]))
-}
-
-// utf16Rank ranks the first differing byte of two valid UTF-8 texts. Continuation bytes never meet leading ones there,
-// because all before them is equal.
-func utf16Rank(b byte) int {
-	switch {
-	case b >= 0xF0: // beyond U+FFFF: right before U+E000
-		return 0xEE<<8 - 0x100 + int(b)
-	default:
-		return int(b) << 8
-	}
 }
 
 // SortMembers returns v without white space and with the members of every object in the order of RFC 8785 §3.2.3, numbers

@@ -106,7 +106,8 @@ func DecodeResponse(data []byte) (Response, error) {
 	return r, nil
 }
 
-// members calls use with each member of the object that is data, and decides what kind of failure it is if it is none.
+// members calls use with each member of the object that is data, and decides what kind of failure it is if it is none. Members
+// that come before a fault are used too.
 func members(data []byte, use func(name, value []byte)) error {
 	if deepest, _ := scanDepth(data); deepest > MaxDepth {
 		if !isJSON(data) {
@@ -114,27 +115,31 @@ func members(data []byte, use func(name, value []byte)) error {
 		}
 		return invalidRequest(data, "the message is nested %d levels deep: use at most %d", deepest, MaxDepth)
 	}
-	r := newObjectReader(data)
+	switch ok, err := eachMember(data, use, jsontext.AllowDuplicateNames(true)); {
+	case err != nil:
+		return parseError(data, err)
+	case !ok:
+		return invalidRequest(data, "the message is %s: send one JSON object", describeKind(data))
+	}
+	if at := repeatedName(data); at >= 0 {
+		return invalidRequest(data, "the member %s is there twice: send each name once", quoteShort(pointerAt(data, at)))
+	}
+	return nil
+}
+
+// eachMember calls use with each member of the object that is data. ok is false when data is another kind of JSON value.
+func eachMember(data []byte, use func(name, value []byte), opts ...jsontext.Options) (ok bool, err error) {
+	r := newObjectReader(data, opts...)
 	defer r.free()
-	ok, err := r.open()
-	for ok && err == nil {
-		var name, value []byte
-		if name, value, err = r.next(); name == nil || err != nil {
-			break
+	if ok, err = r.open(); !ok || err != nil {
+		return ok, err
+	}
+	for {
+		name, value, err := r.next()
+		if name == nil || err != nil {
+			return true, err
 		}
 		use(name, value)
-	}
-	switch {
-	case err == nil && !ok:
-		return invalidRequest(data, "the message is %s: send one JSON object", describeKind(data))
-	case err == nil:
-		return nil
-	case errors.Is(err, jsontext.ErrDuplicateName) && isJSON(data):
-		var where *jsontext.SyntacticError
-		errors.As(err, &where)
-		return invalidRequest(data, "the member %s is there twice: send each name once", quoteShort(string(where.JSONPointer)))
-	default:
-		return parseError(data, err)
 	}
 }
 
@@ -152,7 +157,7 @@ func parseError(data []byte, err error) error {
 		msg += ": it is not UTF-8 at byte " + strconv.Itoa(invalidUTF8(data))
 	case errors.As(err, &trailing):
 		msg += ": " + trailing.Error()
-	case errors.As(err, &syntax) && !errors.Is(err, jsontext.ErrDuplicateName):
+	case errors.As(err, &syntax):
 		if jsontext.Value(data).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) {
 			msg += fmt.Sprintf(": a lone surrogate at byte %d", syntax.ByteOffset)
 		} else if errors.Is(err, io.ErrUnexpectedEOF) {
@@ -180,23 +185,19 @@ func invalidUTF8(data []byte) int {
 // readID looks for the id in a message that was refused, forgiving whatever it can: the sender wants to know which of its
 // requests failed. Of two different ids it reads none.
 func readID(data []byte) *string {
-	r := newObjectReader(data, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	defer r.free()
 	var found *string
-	for ok, err := r.open(); ok && err == nil; {
-		var name, value []byte
-		if name, value, err = r.next(); name == nil || err != nil {
-			break
-		}
+	unclear := false
+	_, _ = eachMember(data, func(name, value []byte) {
 		if string(name) != "id" {
-			continue
+			return
 		}
 		text, err := jsontext.AppendUnquote(nil, value)
-		if err != nil || found != nil && *found != string(text) {
-			return nil
-		}
 		id := string(text)
+		unclear = unclear || err != nil || found != nil && *found != id
 		found = &id
+	}, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	if unclear {
+		return nil
 	}
 	return found
 }
@@ -252,7 +253,7 @@ func (e *envelope) failure(v jsontext.Value) *Error {
 	}
 	var out Error
 	var code, message jsontext.Value
-	if err := members(v, func(name, value []byte) {
+	if _, err := eachMember(v, func(name, value []byte) {
 		switch string(name) {
 		case "code":
 			code = value
@@ -263,7 +264,7 @@ func (e *envelope) failure(v jsontext.Value) *Error {
 				out.Data = value
 			}
 		}
-	}); err != nil { // cannot happen: v was checked as a part of the message
+	}, jsontext.AllowDuplicateNames(true)); err != nil { // cannot happen: v was checked as a part of the message
 		e.fail("error is not an object")
 		return nil
 	}
