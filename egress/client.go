@@ -54,6 +54,8 @@ type Client struct {
 	transport http.RoundTripper
 	pool      *http.Transport // nil when a test replaced transport
 	open      atomic.Int64    // connections, those being opened included
+
+	makingRoom chan struct{} // capacity 1: held by the dial that has idle connections closed
 }
 
 // Response is what the origin answered, any status from 200 to 999; redirects and errors are answers too. It belongs to the caller.

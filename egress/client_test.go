@@ -329,10 +329,10 @@ func TestConnectionsAreBounded(t *testing.T) {
 			require.LessOrEqual(t, client.Stats().Connections, int64(50))
 		}
 		client.Close()
-		for range 50 { // one after another: each finds its place
+		for range 50 {
 			go func() { _, _ = fetch(client, &Request{URL: "http://slow.test/", Timeout: 30 * time.Second}) }()
-			synctest.Wait()
 		}
+		synctest.Wait()
 		require.EqualValues(t, 50, client.Stats().Connections)
 		_, err := fetch(client, &Request{URL: "http://fast.test/"})
 		require.Contains(t, requireExternal(t, StageConnect, err).Msg, "too many open connections")
@@ -341,6 +341,85 @@ func TestConnectionsAreBounded(t *testing.T) {
 		_, err = fetch(client, &Request{URL: "http://fast.test/"})
 		require.NoError(t, err)
 		require.LessOrEqual(t, client.Stats().Connections, int64(50))
+		client.Close()
+		synctest.Wait()
+		require.Zero(t, client.Stats().Connections)
+	})
+}
+
+// closing is a connection that tells when it begins to close.
+type closing struct {
+	net.Conn
+	begins func()
+}
+
+func (c *closing) Close() error {
+	c.begins()
+	return c.Conn.Close()
+}
+
+// At the bound, dials that come while another's idle connections are being closed for one of them all find a place there.
+func TestDialsAtOneInstantShareTheIdleConnections(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const idle, more = 10, 9
+		outcomes := make(chan error, more)
+		var client *Client
+		var once sync.Once
+		met, arrived := make(chan struct{}), atomic.Int64{}
+		ask := func(url string) error {
+			_, err := fetch(client, &Request{URL: url, Timeout: time.Second})
+			return err
+		}
+		client = newClient(t, func(c *Config) {
+			c.MaxConns = idle
+			c.dial = func(_ context.Context, _, address string) (net.Conn, error) {
+				ours, theirs := net.Pipe()
+				go func() {
+					defer theirs.Close()
+					r := bufio.NewReader(theirs)
+					for readRequest(r) != nil {
+						if strings.HasPrefix(address, "first") {
+							if arrived.Add(1) == idle {
+								close(met)
+							}
+							<-met
+						}
+						_, _ = io.WriteString(theirs, ok+"Content-Length: 0\r\n\r\n")
+					}
+				}()
+				return &closing{ours, func() {
+					once.Do(func() { // none of the others is closed yet
+						for i := range more {
+							go func() { outcomes <- ask(fmt.Sprintf("http://other%d.test/", i)) }()
+						}
+						synctest.Wait()
+					})
+				}}, nil
+			}
+		})
+		var wg sync.WaitGroup
+		for range idle {
+			wg.Go(func() { require.NoError(t, ask("http://first.test/")) })
+		}
+		wg.Wait()
+		synctest.Wait()
+		require.EqualValues(t, idle, client.Stats().Connections)
+		require.NoError(t, ask("http://last.test/"))
+		for range more {
+			require.NoError(t, <-outcomes)
+		}
+		require.LessOrEqual(t, client.Stats().Connections, int64(idle))
+
+		// Whoever waits for another to have made room waits no longer than its own time.
+		client.makingRoom <- struct{}{}
+		client.open.Add(idle)
+		start := time.Now()
+		external := requireExternal(t, StageConnect, ask("http://late.test/"))
+		require.True(t, external.Timeout, external.Msg)
+		require.Equal(t, time.Second, time.Since(start))
+		<-client.makingRoom
+		client.open.Add(-idle)
 		client.Close()
 		synctest.Wait()
 		require.Zero(t, client.Stats().Connections)

@@ -103,6 +103,7 @@ func New(c Config) (*Client, error) {
 		timeout: clampTimeout(c.DefaultTimeout, defaultTimeout), maxBytes: c.MaxResponseBytes, maxConns: int64(c.MaxConns),
 		userAgent: []string{"dongate/" + productVersion(c.Version)}, rootCAs: c.RootCAs, resolver: c.Resolver, onPanic: c.OnPanic,
 		mtls: newQuota(c.MTLS, c.MTLSMaxConcurrent), dialer: c.dial, transport: c.transport,
+		makingRoom: make(chan struct{}, 1),
 	}
 	if client.maxBytes <= 0 {
 		client.maxBytes = defaultMaxResponseBytes

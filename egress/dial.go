@@ -41,8 +41,8 @@ func (c *Client) dial(ctx context.Context, _, address string) (_ net.Conn, err e
 		return nil, errors.New("egress: a dial without its request")
 	}
 	start := time.Now()
-	if err := c.reserve(); err != nil {
-		return nil, failed(a.ctx, StageConnect, host, 0, err)
+	if err := c.reserve(a.ctx); err != nil {
+		return nil, failed(a.ctx, StageConnect, host, time.Since(start), err)
 	}
 	var raw net.Conn
 	defer func() {
@@ -56,17 +56,39 @@ func (c *Client) dial(ctx context.Context, _, address string) (_ net.Conn, err e
 	return newConn(raw, &c.open), nil
 }
 
-// reserve counts a connection before it is opened.
-func (c *Client) reserve() error {
-	if c.open.Add(1) <= c.maxConns {
+// reserve counts a connection before it is opened. At the bound the idle ones give way, for one dial at a time: while somebody else closes them they are
+// neither idle any more nor closed yet, and whoever looked then would be refused for nothing.
+func (c *Client) reserve(ctx context.Context) error {
+	if c.claim() {
+		return nil
+	}
+	select {
+	case c.makingRoom <- struct{}{}:
+		defer func() { <-c.makingRoom }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if c.claim() {
 		return nil
 	}
 	c.Close()
-	if c.open.Load() <= c.maxConns {
+	if c.claim() {
 		return nil
 	}
-	c.open.Add(-1)
 	return errBusy
+}
+
+// claim takes one of the connections that there may be, if one is left. Who gets none counts at no moment, or two could refuse each other.
+func (c *Client) claim() bool {
+	for {
+		open := c.open.Load()
+		if open >= c.maxConns {
+			return false
+		}
+		if c.open.CompareAndSwap(open, open+1) {
+			return true
+		}
+	}
 }
 
 func (c *Client) connect(a *attempt, address string) (net.Conn, error) {
