@@ -1,0 +1,40 @@
+package storage
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+)
+
+// openPostgres opens one pool, which both sides of the handle share.
+func openPostgres(ctx context.Context, c Config) (*DB, error) {
+	config, err := postgresConfig(c.DSN)
+	if err != nil {
+		return nil, err
+	}
+	pool := stdlib.OpenDB(*config)
+	pool.SetMaxOpenConns(c.MaxConns)
+	pool.SetMaxIdleConns(c.MaxConns)
+	pool.SetConnMaxIdleTime(5 * time.Minute)
+	if err := pool.PingContext(ctx); err != nil {
+		_ = pool.Close() // holds no connection
+		return nil, err
+	}
+	return &DB{backend: Postgres, log: c.Log, read: pool, write: pgWrite{pool}}, nil
+}
+
+// postgresConfig reads a connection string and adds what every connection must have.
+func postgresConfig(dsn string) (*pgx.ConnConfig, error) {
+	config, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		return nil, err
+	}
+	// Times travel as text without a zone, see [Time].
+	config.RuntimeParams["timezone"] = "UTC"
+	if config.RuntimeParams["application_name"] == "" {
+		config.RuntimeParams["application_name"] = "dongate"
+	}
+	return config, nil
+}

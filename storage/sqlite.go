@@ -1,0 +1,130 @@
+package storage
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"go.uber.org/zap"
+	"modernc.org/sqlite"
+)
+
+// busyTimeoutMs is how long SQLite itself waits for another connection's lock before it reports busy.
+const busyTimeoutMs = 5000
+
+// openMemory opens a file that lives as long as the handle. SQLite's own memory modes block or fail when several connections use them.
+func openMemory(ctx context.Context, c Config) (*DB, error) {
+	dir, err := os.MkdirTemp("", "dongate-memory-")
+	if err != nil {
+		return nil, err
+	}
+	// Nothing survives Close, so waiting for the disk would buy nothing.
+	db, err := openSQLite(ctx, c, filepath.Join(dir, "memory.db"), "OFF")
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	db.cleanup = func() error { return os.RemoveAll(dir) }
+	return db, nil
+}
+
+// openSQLite opens the file with a writing connection of the given synchronous mode and a pool of readers.
+func openSQLite(ctx context.Context, c Config, path, writeSync string) (*DB, error) {
+	path, err := sqlitePath(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := prepareFile(path, c.Log); err != nil {
+		return nil, err
+	}
+	writer, err := sqlitePool(path, "_txlock=immediate&_pragma=synchronous("+writeSync+")")
+	if err != nil {
+		return nil, err
+	}
+	writer.SetMaxOpenConns(1)
+	writer.SetMaxIdleConns(1)
+	// A commit in the log needs no flush of a reader's own; NORMAL is for the checkpoint a reader may be the one to run.
+	reader, err := sqlitePool(path, "_query_only=1&_pragma=synchronous(NORMAL)")
+	if err != nil {
+		return nil, errors.Join(err, writer.Close())
+	}
+	reader.SetMaxOpenConns(c.MaxReadConns)
+	reader.SetMaxIdleConns(c.MaxReadConns)
+	db := &DB{backend: SQLite, log: c.Log, read: reader, write: newBusyRetry(writer, c.Log)}
+
+	// The writer connects first: it turns a new file into one with a write-ahead log, which needs the file to itself for a moment
+	// and reports busy at once where another process does the same.
+	err = retryBusy(ctx, c.Log, func() error { return writer.PingContext(ctx) })
+	if err == nil {
+		err = checkWritable(ctx, writer, path)
+	}
+	if err == nil {
+		err = retryBusy(ctx, c.Log, func() error { return reader.PingContext(ctx) })
+	}
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return db, nil
+}
+
+// sqlitePool returns a pool of connections that all have the same settings: those come with the DSN, since a statement run on the pool
+// would reach one connection only.
+func sqlitePool(path, settings string) (*sql.DB, error) {
+	// 8 MiB of pages per connection; without the limit the log keeps the size of the largest burst it ever held.
+	const common = "_pragma=busy_timeout(%d)&_pragma=journal_mode(WAL)&_pragma=foreign_keys(ON)&_pragma=cache_size(-8192)" +
+		"&_pragma=temp_store(MEMORY)&_pragma=journal_size_limit(67108864)&_error_rc=1&_dqs=0&"
+	u := url.URL{Scheme: "file", Path: path, RawQuery: fmt.Sprintf(common, busyTimeoutMs) + settings}
+	connector, err := sqlite.NewConnector(u.String())
+	if err != nil {
+		return nil, err
+	}
+	return sql.OpenDB(connector), nil
+}
+
+// sqlitePath returns the absolute path that a DSN names, and refuses what SQLite would read as something else than a path.
+func sqlitePath(dsn string) (string, error) {
+	if dsn == ":memory:" || strings.HasPrefix(dsn, "file:") || strings.ContainsRune(dsn, 0) {
+		return "", fmt.Errorf("%q is not a plain file path", dsn)
+	}
+	return filepath.Abs(dsn)
+}
+
+// prepareFile creates the file and its directory where missing, for the owner alone whatever the umask is. SQLite gives the log beside
+// it the same permissions.
+func prepareFile(path string, log *zap.Logger) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			return err
+		}
+		return errors.Join(file.Chmod(0o600), file.Close())
+	case err != nil:
+		return err
+	case info.IsDir():
+		return fmt.Errorf("%s is a directory; name a file in it", path)
+	case info.Mode().Perm()&0o077 != 0:
+		log.Warn("the database can be read by other users of this machine", zap.String("path", path), zap.Stringer("mode", info.Mode().Perm()))
+	}
+	return nil
+}
+
+// checkWritable tells a file that can only be read at once, rather than at the first write. SQLite opens such files without a word.
+func checkWritable(ctx context.Context, writer *sql.DB, path string) error {
+	return retryBusy(ctx, nil, func() error {
+		tx, err := writer.BeginTx(ctx, nil)
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		return tx.Rollback()
+	})
+}
