@@ -36,13 +36,15 @@ type waiter[V any] struct {
 	gone  bool            // done is being called, or has been
 	timer *time.Timer
 	stop  func() bool // of the watch over ctx
+
+	next *waiter[V] // whom to tell after this one, once the flight has ended
 }
 
 // arm sets what ends the wait before the flight does.
 func (w *waiter[V]) arm(ctx context.Context, timeout time.Duration) {
 	var timer *time.Timer
 	if timeout > 0 {
-		timer = time.AfterFunc(timeout, func() { w.giveUp(&TimeoutError{After: timeout}) })
+		timer = time.AfterFunc(timeout, func() { w.giveUp(w.seat.flight.timedOut(timeout)) })
 	}
 	var stop func() bool
 	if ctx.Done() != nil {
@@ -88,7 +90,7 @@ func (w *waiter[V]) giveUp(err error) {
 	abandoned := w.leave()
 	c.mu.Unlock()
 	if abandoned {
-		w.seat.flight.cancel(ErrAbandoned)
+		w.seat.flight.cancel()
 	}
 	w.disarm()
 	var none V
@@ -96,18 +98,18 @@ func (w *waiter[V]) giveUp(err error) {
 }
 
 // land ends the waits of those for whom the flight has ended; the cache's mu is held. They are told by tell, without it.
-func (f *flight[V]) land() (told []*waiter[V]) {
+func (f *flight[V]) land() (first *waiter[V]) {
 	for !f.seated.empty() {
-		w := f.seated.last() // in the order in which they came
+		w := f.seated.first()
 		w.leave()
-		told = append(told, w)
+		w.next, first = first, w // in the order in which they came
 	}
-	return told
+	return first
 }
 
 // tell gives the outcome to those whose wait has ended with the flight.
-func (f *flight[V]) tell(waiters []*waiter[V]) {
-	for _, w := range waiters {
+func (f *flight[V]) tell(w *waiter[V]) {
+	for ; w != nil; w = w.next {
 		w.disarm()
 		w.done(f.value, false, f.err)
 	}

@@ -85,7 +85,7 @@ func TestStartAbandonsTheFetch(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		require.ErrorIs(t, cause, ErrAbandoned)
+		require.Equal(t, context.Canceled, cause)
 		require.EqualValues(t, 3, ends.Load())
 		require.Zero(t, c.Stats().Fetches)
 	})

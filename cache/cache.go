@@ -35,15 +35,23 @@ type Call[V any] struct {
 	// Timeout is how long the call waits; 0 or less: as long as its context allows.
 	Timeout time.Duration
 
+	// Limit is how long a fetch that this call starts may take, whoever waits; 0 or less: as long as anyone does. A call whose Timeout reaches beyond the
+	// end of a running fetch does not share it but starts the next one: it would get a failure before its time.
+	Limit time.Duration
+
+	// Late, if set, is asked for the outcome of those whose Timeout ends before the fetch that this call started; nil is a [TimeoutError]. It must neither
+	// block nor call the cache.
+	Late func() error
+
 	// Admit, if set, is asked when the call is to start a fetch, not for a hit and not for sharing. An error is the outcome of this call alone, and
 	// nothing is fetched. Release, if not nil, is called once, when the fetch has returned and before anyone has its outcome.
 	//
 	// Admit is called under the cache's lock, so that callers that will share do not compete for admission: it must neither block nor call the cache.
 	Admit func() (release func(), err error)
 
-	// Fetch gets the value. It must return soon after ctx is done, which happens when nobody waits any longer (its cause is then [ErrAbandoned]); until
-	// it does it keeps what Admit gave. The value is shared by many and must never change. size is how many bytes of memory it holds; cacheable is whether
-	// it may be stored. With an error the other results count for nothing. A panic is a [PanicError] for all who wait.
+	// Fetch gets the value. It must return soon after ctx is done, which happens when nobody waits any longer or Limit is over; until it does it keeps
+	// what Admit gave. The value is shared by many and must never change. size is how many bytes of memory it holds; cacheable is whether it may be
+	// stored. With an error the other results count for nothing. A panic is a [PanicError] for all who wait.
 	Fetch func(ctx context.Context) (v V, size int64, cacheable bool, err error)
 }
 

@@ -206,7 +206,7 @@ func TestLastOneOutCancels(t *testing.T) {
 			Fetch: func(ctx context.Context) (string, int64, bool, error) {
 				<-ctx.Done()
 				cancelled.Store(int64(time.Since(start)))
-				require.Equal(t, ErrAbandoned, context.Cause(ctx))
+				require.Equal(t, context.Canceled, ctx.Err())
 				time.Sleep(second) // slow to give up, and then it has an answer
 				return "late", 4, true, nil
 			},
@@ -232,6 +232,80 @@ func TestLastOneOutCancels(t *testing.T) {
 		require.True(t, released.Load())
 		require.Empty(t, get(c, Key{1}, time.Hour), "what came after nobody waited is dropped")
 		require.Zero(t, c.Stats().Fetches)
+	})
+}
+
+// Limit ends a fetch for which there is always somebody waiting. Who would wait longer than that starts the next fetch instead of sharing this one.
+func TestLimit(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := newCache()
+		start := time.Now()
+		ask := func(after, timeout time.Duration, v string, ends time.Duration) {
+			time.Sleep(after)
+			got, _, err := c.Do(t.Context(), Call[string]{Key: Key{1}, Owner: "o", MaxAge: second, Timeout: timeout, Limit: 10 * second,
+				Fetch: func(ctx context.Context) (string, int64, bool, error) {
+					return v, 1, true, func() error { <-ctx.Done(); return ctx.Err() }()
+				}})
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.Empty(t, got)
+			require.Equal(t, ends, time.Since(start))
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() { ask(0, 0, "first", 10*second) })
+		wg.Go(func() { ask(second, 9*second, "", 10*second) })         // may wait to its end
+		wg.Go(func() { ask(4*second, 0, "", 10*second) })              // has no end of its own
+		wg.Go(func() { ask(5*second, 6*second, "second", 11*second) }) // would wait longer
+		wg.Go(func() { ask(6*second, 5*second, "shared", 11*second) }) // of the two that run it shares the later one
+		wg.Go(func() { ask(12*second, 9*second, "third", 21*second) }) // nothing runs any more
+		wg.Wait()
+		require.EqualValues(t, 3, c.Stats().Misses)
+		require.EqualValues(t, 3, c.Stats().Shared)
+	})
+}
+
+// Late says what those get whose time is up; the fetch goes on for the others.
+func TestLate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := newCache()
+		queued := errors.New("still in a queue")
+		var inQueue atomic.Bool
+		late := func() error {
+			if inQueue.Load() {
+				return queued
+			}
+			return nil
+		}
+		call := func(timeout time.Duration) Call[string] {
+			return Call[string]{Key: Key{1}, Owner: "o", MaxAge: second, Timeout: timeout, Fetch: answer(5*second, "v", nil), Late: late}
+		}
+		told := make(chan error, 9)
+		tell := func(_ string, _ bool, err error) { told <- err }
+		inQueue.Store(true)
+		c.Start(t.Context(), call(second), tell)
+		for i, timeout := range []time.Duration{second, 2 * second, 9 * second} {
+			follower := call(timeout)
+			follower.Late = func() error { return errors.New("its fetch was never started") }
+			if i == 2 {
+				c.Start(t.Context(), follower, tell)
+				continue
+			}
+			go func() {
+				_, _, err := c.Do(t.Context(), follower)
+				if i == 0 {
+					require.Equal(t, queued, err)
+				} else {
+					require.Equal(t, &TimeoutError{After: timeout}, err)
+				}
+			}()
+		}
+		time.Sleep(second)
+		synctest.Wait()
+		require.Equal(t, queued, <-told)
+		inQueue.Store(false)
+		require.NoError(t, <-told)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.Empty(t, told)
 	})
 }
 

@@ -13,10 +13,10 @@
 //
 // A fetch runs in a goroutine of its own under a context that keeps the values but neither the deadline nor the cancellation of the call that started
 // it. Each caller, in [Cache.Do] or told by [Cache.Start], waits for it as long as its own Timeout and context allow and then leaves, on time, whatever
-// the fetch does, and nothing of it is kept. The fetch goes on while
-// anyone waits, so its deadline is the latest among theirs, and a short timeout fails no one but its owner. The last one out cancels it; then its
-// outcome is dropped and the next call starts afresh. A value is stored if any call that took part asked for it (Store), even one that has left since;
-// its bytes are charged to the first that asked. What was fetched last wins: of two fetches of a key, the value of the one that began later
+// the fetch does, and nothing of it is kept. The fetch goes on while anyone waits, so its deadline is the latest among theirs, and a short timeout
+// fails no one but its owner; Call.Limit bounds that, and nobody joins a fetch that may end before his own time is up. The last one out cancels it;
+// then its outcome is dropped and the next call starts afresh. A value is stored if any call that took part asked for it (Store), even one that has
+// left since; its bytes are charged to the first that asked. What was fetched last wins: of two fetches of a key, the value of the one that began later
 // stays, whichever ends first. Errors and values that Fetch calls not cacheable are handed out and never stored, and replace nothing.
 //
 // # Bounds

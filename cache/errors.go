@@ -2,13 +2,9 @@ package cache
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 )
-
-// ErrAbandoned is the cause that ends the context of a fetch for which nobody waits any longer.
-var ErrAbandoned = errors.New("nobody waits for this any longer")
 
 // TimeoutError is the outcome of a call whose own Timeout ended before the fetch did. It is a [context.DeadlineExceeded].
 type TimeoutError struct {

@@ -10,14 +10,16 @@ import (
 type flight[V any] struct {
 	key    Key
 	number uint64 // fetches that began later have higher ones
-	done   chan struct{}
-	cancel context.CancelCauseFunc
+	cancel context.CancelFunc
+	until  time.Time // when its context ends at the latest; zero: never
+	late   func() error
 
 	// Guarded by Cache.mu.
 	waiting  int             // calls that wait; at 0 before the end the fetch is cancelled, and nobody joins any more
 	store    bool            // whether any call asked to store
 	payer    string          // owner of the first that did
-	finished bool            // value and err are set; closing done follows
+	finished bool            // value and err are set
+	done     chan struct{}   // closed when finished; nil as long as no call of Do waits
 	seated   ring[waiter[V]] // calls of Start that wait; the one that came last is first
 
 	// Set before finished, constant after.
@@ -51,7 +53,7 @@ func (c *Cache[V]) enter(ctx context.Context, call *Call[V], w *waiter[V]) (s se
 			c.stats.Hits++
 			return s, v, nil
 		}
-		if f := c.flights[call.Key]; f != nil {
+		if f := c.flights[call.Key]; f != nil && f.outlasts(call.Timeout) {
 			if c.waiters[call.Owner] >= c.maxWaiters {
 				c.stats.Refused++
 				return s, v, &TooManyWaitersError{Limit: c.maxWaiters}
@@ -75,11 +77,29 @@ func (c *Cache[V]) enter(ctx context.Context, call *Call[V], w *waiter[V]) (s se
 // seat is a place in the flight; c.mu is held.
 func (f *flight[V]) seat(joined bool, w *waiter[V]) seat[V] {
 	s := seat[V]{f, joined}
-	if w != nil {
+	switch {
+	case w != nil:
 		w.seat, w.place.item = s, w
 		f.seated.pushFront(&w.place)
+	case f.done == nil:
+		f.done = make(chan struct{})
 	}
 	return s
+}
+
+// outlasts reports whether the flight may go on for as long as a call waits that comes now.
+func (f *flight[V]) outlasts(timeout time.Duration) bool {
+	return f.until.IsZero() || time.Until(f.until) >= timeout
+}
+
+// timedOut is the outcome of a call that waited for so long in vain.
+func (f *flight[V]) timedOut(after time.Duration) error {
+	if f.late != nil {
+		if err := f.late(); err != nil {
+			return err
+		}
+	}
+	return &TimeoutError{After: after}
 }
 
 func (c *Cache[V]) join(f *flight[V], call *Call[V]) {
@@ -91,9 +111,15 @@ func (c *Cache[V]) join(f *flight[V], call *Call[V]) {
 }
 
 func (c *Cache[V]) start(ctx context.Context, call *Call[V], release func()) *flight[V] {
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	ctx = context.WithoutCancel(ctx)
 	c.begun++
-	f := &flight[V]{key: call.Key, number: c.begun, done: make(chan struct{}), cancel: cancel, waiting: 1}
+	f := &flight[V]{key: call.Key, number: c.begun, late: call.Late, waiting: 1}
+	if call.Limit > 0 {
+		ctx, f.cancel = context.WithTimeout(ctx, call.Limit)
+		f.until, _ = ctx.Deadline()
+	} else {
+		ctx, f.cancel = context.WithCancel(ctx)
+	}
 	f.seated.init()
 	f.ask(call)
 	if call.MaxAge > 0 {
@@ -122,7 +148,7 @@ func (c *Cache[V]) wait(ctx context.Context, s seat[V], call *Call[V]) (v V, err
 	select {
 	case <-s.flight.done:
 	case <-timeout:
-		err = &TimeoutError{After: call.Timeout}
+		err = s.flight.timedOut(call.Timeout)
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
@@ -139,7 +165,7 @@ func (c *Cache[V]) leave(s seat[V], owner string) (finished bool) {
 	finished = s.flight.finished
 	c.mu.Unlock()
 	if abandoned {
-		s.flight.cancel(ErrAbandoned)
+		s.flight.cancel()
 	}
 	return finished
 }
@@ -172,7 +198,7 @@ func (c *Cache[V]) run(ctx context.Context, f *flight[V], fetch func(context.Con
 	o := outcome[V]{err: &PanicError{Value: "runtime.Goexit was called"}} // unless attempt returns
 	defer func() {
 		c.finish(f, o)
-		f.cancel(nil)
+		f.cancel()
 	}()
 	o = attempt(ctx, fetch, release)
 }
@@ -195,7 +221,7 @@ func attempt[V any](ctx context.Context, fetch func(context.Context) (V, int64, 
 func (c *Cache[V]) finish(f *flight[V], o outcome[V]) { f.tell(c.settle(f, o)) }
 
 // settle is finish but for telling those that Start has seated, who are returned.
-func (c *Cache[V]) settle(f *flight[V], o outcome[V]) []*waiter[V] {
+func (c *Cache[V]) settle(f *flight[V], o outcome[V]) *waiter[V] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stats.Fetches--
@@ -210,6 +236,8 @@ func (c *Cache[V]) settle(f *flight[V], o outcome[V]) []*waiter[V] {
 	}
 	f.err, f.finished = o.err, true
 	c.close(f)
-	close(f.done)
+	if f.done != nil {
+		close(f.done)
+	}
 	return f.land()
 }

@@ -64,6 +64,14 @@ type Response struct {
 	Header     map[string][]string // valid UTF-8; canonical names
 	Body       []byte              // not nil; decompressed unless the request set Accept-Encoding or Range
 	Latency    time.Duration       // from the start of sending to the last byte of the body
+
+	buffer *buffer // holds Body
+}
+
+// Free gives the body's memory back, for other responses: nothing may use Body afterwards. Without it the garbage collector does.
+func (r *Response) Free() {
+	r.buffer.free()
+	r.Body, r.buffer = nil, nil
 }
 
 // Stats are gauges.
@@ -87,10 +95,37 @@ func (c *Client) Close() {
 func (c *Client) Do(ctx context.Context, p *Prepared) (*Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
+	return c.send(ctx, p, nil)
+}
+
+// DoShared is Do for a call that several wait for, each as long as its own time allows: only ctx bounds it, which must have a deadline. g, if it is not
+// nil, can be asked meanwhile.
+func (c *Client) DoShared(ctx context.Context, p *Prepared, g *Progress) (*Response, error) {
+	if _, ok := ctx.Deadline(); !ok {
+		return nil, fail(StageConnect, "%s: the request has no deadline", shown(p.host))
+	}
+	return c.send(ctx, p, g)
+}
+
+// Progress tells how far a request is. The zero value is ready, for one call. Safe for concurrent use.
+type Progress struct {
+	queued atomic.Pointer[Refused] // while the request waits for a place among those with a client certificate
+}
+
+// Refusal is the outcome, a *Refused, for whoever waits no longer now, as nothing was sent yet for want of a place among requests with a client
+// certificate; else nil.
+func (g *Progress) Refusal() error {
+	if r := g.queued.Load(); r != nil {
+		return r
+	}
+	return nil
+}
+
+func (c *Client) send(ctx context.Context, p *Prepared, g *Progress) (*Response, error) {
 	if p.cert == nil {
 		return c.exchange(ctx, c.transport, p)
 	}
-	leave, err := c.mtls.enter(ctx)
+	leave, err := c.mtls.enter(ctx, g)
 	if err != nil {
 		return nil, err
 	}
@@ -104,8 +139,7 @@ func (c *Client) Do(ctx context.Context, p *Prepared) (*Response, error) {
 func (c *Client) exchange(ctx context.Context, rt http.RoundTripper, p *Prepared) (_ *Response, err error) {
 	defer c.recovered(&err)
 	start := time.Now()
-	a := &attempt{ctx: ctx}
-	a.reached(StageConnect)
+	a := newAttempt(ctx, p.maxBytes)
 	resp, err := rt.RoundTrip(p.request(a))
 	if err != nil {
 		return nil, failed(ctx, a.at(), p.host, time.Since(start), err)
@@ -114,21 +148,17 @@ func (c *Client) exchange(ctx context.Context, rt http.RoundTripper, p *Prepared
 	if err := checkResponse(resp, p.host); err != nil {
 		return nil, err
 	}
-	body, err := readBody(resp, p)
-	if err != nil {
+	r := &Response{StatusCode: resp.StatusCode, buffer: newBuffer()}
+	if r.Body, err = r.buffer.read(resp, p); err != nil {
+		r.Free()
 		return nil, failed(ctx, StageBody, p.host, time.Since(start), err)
 	}
-	return &Response{StatusCode: resp.StatusCode, Header: cleanHeader(resp.Header), Body: body, Latency: time.Since(start)}, nil
+	r.Header, r.Latency = cleanHeader(resp.Header), time.Since(start)
+	return r, nil
 }
 
 // request makes the http.Request of one attempt. Header and URL are shared; net/http does not change them.
 func (p *Prepared) request(a *attempt) *http.Request {
-	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
-		a.reached(StageHeaders)
-		if own := granter(info.Conn); own != nil {
-			own.grant(p.maxBytes)
-		}
-	}}
 	r := &http.Request{
 		Method: p.method, URL: p.url, Host: p.url.Host, Header: p.header, Close: p.oneShot,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
@@ -138,7 +168,7 @@ func (p *Prepared) request(a *attempt) *http.Request {
 		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(p.body)), nil }
 		r.Body, _ = r.GetBody()
 	}
-	return r.WithContext(httptrace.WithClientTrace(context.WithValue(a.ctx, attemptKey{}, a), trace))
+	return r.WithContext(httptrace.WithClientTrace(a, &a.trace))
 }
 
 // newTransport makes the pool of all requests without a client certificate, or, with cert, a transport for one request and no reuse.

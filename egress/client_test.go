@@ -347,6 +347,69 @@ func TestConnectionsAreBounded(t *testing.T) {
 	})
 }
 
+// A shared call goes on while its context does, whatever its own time limit; it must have an end.
+func TestSharedCallIsBoundedByItsContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client := pipe(t, func(c net.Conn) {
+			readRequest(bufio.NewReader(c))
+			time.Sleep(5 * time.Second)
+			_, _ = io.WriteString(c, ok+"Content-Length: 4\r\n\r\nlate")
+		}, nil)
+		p, err := client.Prepare(&Request{URL: "http://example.com/", Timeout: time.Second})
+		require.NoError(t, err)
+		_, err = client.Do(t.Context(), p)
+		require.True(t, requireExternal(t, StageHeaders, err).Timeout)
+		for _, within := range []time.Duration{4 * time.Second, 6 * time.Second} {
+			ctx, cancel := context.WithTimeout(t.Context(), within)
+			defer cancel()
+			start := time.Now()
+			r, err := client.DoShared(ctx, p, nil)
+			if within > 5*time.Second {
+				require.NoError(t, err)
+				require.Equal(t, "late", string(r.Body))
+				continue
+			}
+			require.True(t, requireExternal(t, StageHeaders, err).Timeout)
+			require.Equal(t, within, time.Since(start))
+		}
+		_, err = client.DoShared(t.Context(), p, nil)
+		require.Contains(t, requireAnyExternal(t, err).Msg, "no deadline")
+		client.Close()
+		synctest.Wait()
+	})
+}
+
+// Memory that was given back holds another body, never two at a time.
+func TestFreedBodies(t *testing.T) {
+	t.Parallel()
+	client, url := newOrigin(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, strings.Repeat(r.URL.RawQuery, 3000))
+	}, nil)
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			for j := range 50 {
+				query := fmt.Sprint(i, "-", j)
+				r, err := fetch(client, &Request{URL: url + "?" + query})
+				if err != nil || string(r.Body) != strings.Repeat(query, 3000) {
+					t.Errorf("%s: %v", query, err)
+					return
+				}
+				if j%3 > 0 {
+					r.Free()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	r, err := fetch(client, &Request{URL: url + "?x"})
+	require.NoError(t, err)
+	r.Free()
+	r.Free() // once is enough
+	require.Nil(t, r.Body)
+}
+
 // closing is a connection that tells when it begins to close.
 type closing struct {
 	net.Conn

@@ -5,7 +5,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"net/http/httptrace"
 	"runtime/debug"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -19,18 +21,46 @@ const (
 
 type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 
-// attempt is one request as its dial sees it, handed through net/http in the context's values. net/http cuts dials off from their request's context, so
-// that others may use the connection; here a dial ends with its request, else a stranger's short requests would leave long dials behind.
+// attempt is one request under way. It is the request's context too, by which net/http hands it to the dial. net/http cuts dials off from their request's
+// context, so that others may use the connection; here a dial ends with its request, else a stranger's short requests would leave long dials behind.
 type attempt struct {
-	ctx   context.Context // the request's
-	stage atomic.Pointer[Stage]
+	context.Context // the caller's, with the request's deadline
+	maxBytes        int64
+	stage           atomic.Pointer[Stage]
+	trace           httptrace.ClientTrace // part of this for the sake of one allocation
+}
+
+func newAttempt(ctx context.Context, maxBytes int64) *attempt {
+	a := &attempt{Context: ctx, maxBytes: maxBytes}
+	a.trace.GotConn = a.gotConn
+	a.reached(StageConnect)
+	return a
 }
 
 type attemptKey struct{}
 
-func (a *attempt) reached(s Stage) { a.stage.Store(&s) }
+// Value is the attempt itself under attemptKey.
+func (a *attempt) Value(key any) any {
+	if key == (attemptKey{}) {
+		return a
+	}
+	return a.Context.Value(key)
+}
+
+// stages are those that an attempt can be at.
+var stages = [...]Stage{StageDNS, StageConnect, StageTLS, StageHeaders}
+
+func (a *attempt) reached(s Stage) { a.stage.Store(&stages[slices.Index(stages[:], s)]) }
 
 func (a *attempt) at() Stage { return *a.stage.Load() }
+
+// gotConn is told of the connection on which the request is sent.
+func (a *attempt) gotConn(info httptrace.GotConnInfo) {
+	a.reached(StageHeaders)
+	if own := granter(info.Conn); own != nil {
+		own.grant(a.maxBytes)
+	}
+}
 
 // dial opens a TCP connection. Its errors are *Refused or *External, except where the request's context ended.
 func (c *Client) dial(ctx context.Context, _, address string) (_ net.Conn, err error) {
@@ -41,8 +71,8 @@ func (c *Client) dial(ctx context.Context, _, address string) (_ net.Conn, err e
 		return nil, errors.New("egress: a dial without its request")
 	}
 	start := time.Now()
-	if err := c.reserve(a.ctx); err != nil {
-		return nil, failed(a.ctx, StageConnect, host, time.Since(start), err)
+	if err := c.reserve(a); err != nil {
+		return nil, failed(a, StageConnect, host, time.Since(start), err)
 	}
 	var raw net.Conn
 	defer func() {
@@ -51,7 +81,7 @@ func (c *Client) dial(ctx context.Context, _, address string) (_ net.Conn, err e
 		}
 	}()
 	if raw, err = c.connect(a, address); err != nil {
-		return nil, failed(a.ctx, a.at(), host, time.Since(start), err)
+		return nil, failed(a, a.at(), host, time.Since(start), err)
 	}
 	return newConn(raw, &c.open), nil
 }
@@ -94,7 +124,7 @@ func (c *Client) claim() bool {
 func (c *Client) connect(a *attempt, address string) (net.Conn, error) {
 	a.reached(StageDNS)
 	if c.dialer != nil {
-		return c.dialer(a.ctx, "tcp", address)
+		return c.dialer(a, "tcp", address)
 	}
 	host, _, _ := net.SplitHostPort(address)
 	var s seen
@@ -103,7 +133,7 @@ func (c *Client) connect(a *attempt, address string) (net.Conn, error) {
 		a.reached(StageConnect)
 		return c.guard.control(&s, network, address)
 	}
-	conn, err := d.DialContext(a.ctx, "tcp", address)
+	conn, err := d.DialContext(a, "tcp", address)
 	if err != nil {
 		return nil, s.outcome(host, err)
 	}
@@ -124,11 +154,11 @@ func (c *Client) dialTLS(ctx context.Context, network, address string, base *tls
 	config := base.Clone()
 	config.ServerName = host
 	conn := tls.Client(raw, config)
-	limited, cancel := context.WithTimeout(a.ctx, handshakeTimeout)
+	limited, cancel := context.WithTimeout(a, handshakeTimeout)
 	defer cancel()
 	if err := conn.HandshakeContext(limited); err != nil {
 		raw.Close()
-		return nil, failed(a.ctx, StageTLS, host, time.Since(start), err)
+		return nil, failed(a, StageTLS, host, time.Since(start), err)
 	}
 	return conn, nil
 }

@@ -66,7 +66,8 @@ func (r *headerRules) rule(name string) string {
 func (r *headerRules) clean(h map[string][]string) (http.Header, *Refused) {
 	out := make(http.Header, len(h)+2)
 	size := 0
-	for _, name := range sortedNames(h) {
+	var few [16]string // on the stack; more names than that are allocated
+	for _, name := range sortedNames(h, few[:0]) {
 		if !isToken(name) {
 			return nil, refuse(ReasonHeader, "a header's name is empty or has a character that names cannot have")
 		}
@@ -87,11 +88,7 @@ func (r *headerRules) clean(h map[string][]string) (http.Header, *Refused) {
 	return out, nil
 }
 
-func sortedNames(h map[string][]string) []string {
-	if len(h) == 0 {
-		return nil
-	}
-	names := make([]string, 0, len(h))
+func sortedNames(h map[string][]string, names []string) []string {
 	for name := range h {
 		names = append(names, name)
 	}

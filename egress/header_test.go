@@ -104,7 +104,7 @@ func TestConnectionBoundCredentials(t *testing.T) {
 	for value, want := range map[string]bool{"Negotiate abc": true, "NTLM x": true, "negotiate": true, "Bearer NTLM": false, "Basic x": false, "": false} {
 		p, err := prepareHeader(client, map[string][]string{"authorization": {value}})
 		require.NoError(t, err)
-		require.Equal(t, want, p.request(&attempt{ctx: t.Context()}).Close, value)
+		require.Equal(t, want, p.request(newAttempt(t.Context(), 1)).Close, value)
 	}
 }
 

@@ -76,15 +76,20 @@ func newQuota(r config.Rate, concurrent int) *quota {
 func (q *quota) off() bool { return q.limiter.Burst() == 0 }
 
 // enter takes a slot, waiting for it as long as ctx lasts, and then a token, without waiting. A request that finds no slot costs no token, and one for
-// which there is no token now does not queue for a slot.
-func (q *quota) enter(ctx context.Context) (leave func(), err error) {
+// which there is no token now does not queue for a slot. g, if it is not nil, knows while it waits.
+func (q *quota) enter(ctx context.Context, g *Progress) (leave func(), err error) {
 	if q.limiter.Tokens() < 1 {
 		return nil, q.refuse()
+	}
+	none := refuse(ReasonMTLSQuota, "%d requests with a client certificate are under way at this gateway and none ended in time; try again later", cap(q.slots))
+	if g != nil {
+		g.queued.Store(none)
+		defer g.queued.Store(nil)
 	}
 	select {
 	case q.slots <- struct{}{}:
 	case <-ctx.Done():
-		return nil, refuse(ReasonMTLSQuota, "%d requests with a client certificate are under way at this gateway and none ended in time; try again later", cap(q.slots))
+		return nil, none
 	}
 	leave = func() { <-q.slots }
 	if !q.limiter.Allow() {

@@ -317,3 +317,41 @@ func TestMTLSConcurrency(t *testing.T) {
 		require.Zero(t, client.Stats().Connections)
 	})
 }
+
+// Whoever gives up while a shared request waits for its place can be told that nothing was sent.
+func TestProgressOfAQueuedRequest(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		do, client, release := mtlsBubble(t, config.Rate{RPS: 0.001, Burst: 100}, 1)
+		go func() { _ = do(10 * time.Second) }()
+		synctest.Wait()
+		cert, key := newAuthority(t).issue(t, "a", newKey(t))
+		p, err := client.Prepare(&Request{URL: "https://example.com/", CertPEM: cert, KeyPEM: key, Timeout: time.Second})
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		var g Progress
+		require.NoError(t, g.Refusal(), "not under way")
+		outcome := make(chan error, 1)
+		go func() {
+			_, err := client.DoShared(ctx, p, &g)
+			outcome <- err
+		}()
+		time.Sleep(5 * time.Second) // longer than the time of the one who asked: ctx alone bounds it
+		synctest.Wait()
+		refused := requireRefused(t, ReasonMTLSQuota, g.Refusal())
+		require.Contains(t, refused.Msg, "none ended in time")
+		time.Sleep(6 * time.Second)
+		synctest.Wait()
+		require.NoError(t, g.Refusal(), "it has the place of the other")
+		require.Empty(t, outcome)
+		close(release)
+		requireAnyExternal(t, <-outcome)
+		require.NoError(t, g.Refusal())
+
+		client.mtls.slots <- struct{}{}
+		_, err = client.DoShared(ctx, p, &g)
+		requireRefused(t, ReasonMTLSQuota, err)
+		require.NoError(t, g.Refusal())
+	})
+}

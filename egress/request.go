@@ -63,7 +63,7 @@ func (p *Prepared) Host() string { return p.host }
 func (p *Prepared) Header() http.Header { return p.header }
 
 // HeaderNames returns the names in Header, sorted.
-func (p *Prepared) HeaderNames() []string { return sortedNames(p.header) }
+func (p *Prepared) HeaderNames() []string { return sortedNames(p.header, nil) }
 
 // Body must not be changed.
 func (p *Prepared) Body() []byte { return p.body }
@@ -76,14 +76,6 @@ func (p *Prepared) Timeout() time.Duration { return p.timeout }
 
 // ClientCertificate returns the PEM certificate and key as they came; nil without mTLS. For a cache's key, not for a log.
 func (p *Prepared) ClientCertificate() (certPEM, keyPEM []byte) { return p.certPEM, p.keyPEM }
-
-// WithTimeout returns the same request with another time limit, clamped as in Request. A call shared by several waiters is bounded by the context that
-// they share and gets MaxTimeout here.
-func (p *Prepared) WithTimeout(d time.Duration) *Prepared {
-	q := *p
-	q.timeout = clampTimeout(d, p.timeout)
-	return &q
-}
 
 func clampTimeout(d, otherwise time.Duration) time.Duration {
 	if d <= 0 {

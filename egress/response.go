@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -31,8 +32,26 @@ func checkResponse(resp *http.Response, host string) error {
 	return nil
 }
 
-// readBody reads at most the request's limit, decompressed if it was us who asked for compression. An error is an *External or one of the connection.
-func readBody(resp *http.Response, p *Prepared) ([]byte, error) {
+// buffer is memory for a body. The zero value is empty.
+type buffer struct{ bytes []byte }
+
+// bufferKept is the largest buffer that is kept for another body.
+const bufferKept = 256 << 10
+
+var buffers = sync.Pool{New: func() any { return new(buffer) }}
+
+func newBuffer() *buffer { return buffers.Get().(*buffer) }
+
+func (b *buffer) free() {
+	if b != nil && cap(b.bytes) <= bufferKept {
+		b.bytes = b.bytes[:0]
+		buffers.Put(b)
+	}
+}
+
+// read reads a response's body into b: at most the request's limit, decompressed if it was us who asked for compression. An error is an *External or one
+// of the connection.
+func (b *buffer) read(resp *http.Response, p *Prepared) ([]byte, error) {
 	body, length := io.Reader(resp.Body), resp.ContentLength
 	if p.method == http.MethodHead {
 		return []byte{}, nil // its headers speak of a body that does not come
@@ -47,26 +66,26 @@ func readBody(resp *http.Response, p *Prepared) ([]byte, error) {
 	if length > p.maxBytes {
 		return nil, tooLarge(p)
 	}
-	size := int64(512)
+	size := 512
 	if length >= 0 {
-		size = min(length+1, firstBuffer) // one more, so that the end is seen without growing
+		size = int(min(length+1, firstBuffer)) // one more, so that the end is seen without growing
 	}
-	buf := make([]byte, 0, size)
+	b.bytes = slices.Grow(b.bytes[:0], size)
 	for {
-		n, err := body.Read(buf[len(buf):cap(buf)])
-		buf = buf[:len(buf)+n]
+		n, err := body.Read(b.bytes[len(b.bytes):cap(b.bytes)])
+		b.bytes = b.bytes[:len(b.bytes)+n]
 		switch {
-		case int64(len(buf)) > p.maxBytes:
+		case int64(len(b.bytes)) > p.maxBytes:
 			return nil, tooLarge(p)
 		case err == io.EOF:
-			return buf, nil
+			return b.bytes, nil
 		case errors.Is(err, errNotGzip):
 			return nil, fail(StageBody, "%s: the response's body is not the gzip that its headers promise, or ends too early", shown(p.host))
 		case err != nil:
 			return nil, err
 		}
-		if len(buf) == cap(buf) {
-			buf = append(buf, 0)[:len(buf)]
+		if len(b.bytes) == cap(b.bytes) {
+			b.bytes = slices.Grow(b.bytes, len(b.bytes))
 		}
 	}
 }

@@ -271,8 +271,7 @@ func FuzzPrepare(f *testing.F) {
 			require.LessOrEqual(t, len(refused.Msg), MaxErrorBytes)
 			return
 		}
-		a := &attempt{ctx: context.Background()}
-		sent := p.request(a)
+		sent := p.request(newAttempt(context.Background(), 1))
 		var wire bytes.Buffer
 		require.NoError(t, sent.Write(&wire))
 		r := bufio.NewReader(&wire)

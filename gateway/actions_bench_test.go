@@ -108,7 +108,6 @@ func BenchmarkAction(b *testing.B) {
 		for range 20 {
 			a, err := x.prepare(n, hanging)
 			require.NoError(b, err)
-			a.timeout = 500 * time.Millisecond
 			wg.Add(1)
 			x.start(a, func([]byte) { wg.Done() })
 		}

@@ -307,7 +307,6 @@ func TestActionSlots(t *testing.T) {
 	require.Zero(t, s.underWay())
 	require.Empty(t, s.nodes)
 	require.Empty(t, s.owners)
-	require.Empty(t, s.both)
 }
 
 // The answer reaches a node that reconnected meanwhile, on its new session.

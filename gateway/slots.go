@@ -26,17 +26,18 @@ type actionSlots struct {
 	mu     sync.Mutex
 	total  int
 	nodes  map[*node]int
-	owners map[actionOwner]int
-	both   map[nodeOwner]int
+	owners map[actionOwner]*ownerSlots
 }
 
-type nodeOwner struct {
-	node  *node
+// ownerSlots are the calls of one owner, while there are any.
+type ownerSlots struct {
 	owner actionOwner
+	total int
+	nodes map[*node]int
 }
 
 func newActionSlots(most int) *actionSlots {
-	return &actionSlots{most: most, nodes: map[*node]int{}, owners: map[actionOwner]int{}, both: map[nodeOwner]int{}}
+	return &actionSlots{most: most, nodes: map[*node]int{}, owners: map[actionOwner]*ownerSlots{}}
 }
 
 // take takes a slot for a call of n on behalf of o, or says which bound is
@@ -44,35 +45,41 @@ func newActionSlots(most int) *actionSlots {
 func (s *actionSlots) take(n *node, o actionOwner) (release func(), bound string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	no := nodeOwner{n, o}
+	own := s.owners[o]
 	switch {
 	case s.total >= s.most:
 		return nil, "the gateway's concurrent actions (maxConcurrentActions)"
 	case s.nodes[n] >= maxActionsPerNode:
 		return nil, "the node's concurrent actions"
-	case s.owners[o] >= maxActionsPerOwner, s.both[no] >= maxActionsPerNodeAndOwner:
+	case own != nil && (own.total >= maxActionsPerOwner || own.nodes[n] >= maxActionsPerNodeAndOwner):
 		return nil, "the owner's concurrent actions"
+	}
+	if own == nil {
+		own = &ownerSlots{owner: o, nodes: map[*node]int{}}
+		s.owners[o] = own
 	}
 	s.total++
 	s.nodes[n]++
-	s.owners[o]++
-	s.both[no]++
-	return func() { s.give(no) }, ""
+	own.total++
+	own.nodes[n]++
+	return func() { s.give(n, own) }, ""
 }
 
-func (s *actionSlots) give(no nodeOwner) {
+func (s *actionSlots) give(n *node, own *ownerSlots) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.total--
-	less(s.nodes, no.node)
-	less(s.owners, no.owner)
-	less(s.both, no)
+	less(s.nodes, n)
+	less(own.nodes, n)
+	if own.total--; own.total == 0 {
+		delete(s.owners, own.owner)
+	}
 }
 
 // less takes one from a count and forgets it at zero.
-func less[K comparable](m map[K]int, k K) {
-	if m[k]--; m[k] <= 0 {
-		delete(m, k)
+func less(m map[*node]int, n *node) {
+	if m[n]--; m[n] <= 0 {
+		delete(m, n)
 	}
 }
 
