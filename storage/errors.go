@@ -22,6 +22,8 @@ var (
 	ErrReadOnly = errors.New("storage: database is read-only")
 	// ErrFull: no space is left. Nothing was changed; writes succeed again once there is space.
 	ErrFull = errors.New("storage: no space left")
+	// ErrCorrupt: the database is damaged, or the file is none.
+	ErrCorrupt = errors.New("storage: database is damaged")
 )
 
 // Codes of PostgreSQL (Appendix A of its manual).
@@ -35,6 +37,8 @@ var bySQLState = map[string]error{
 	"0A000": ErrStalePlan,     // feature_not_supported: "cached plan must not change result type"
 	"25006": ErrReadOnly,      // read_only_sql_transaction
 	"53100": ErrFull,          // disk_full
+	"XX001": ErrCorrupt,       // data_corrupted
+	"XX002": ErrCorrupt,       // index_corrupted
 }
 
 // Extended result codes of SQLite (https://www.sqlite.org/rescode.html), for constraints.
@@ -50,7 +54,9 @@ var byPrimaryCode = map[int]error{
 	5:  ErrBusy,     // SQLITE_BUSY
 	6:  ErrBusy,     // SQLITE_LOCKED
 	8:  ErrReadOnly, // SQLITE_READONLY
+	11: ErrCorrupt,  // SQLITE_CORRUPT
 	13: ErrFull,     // SQLITE_FULL
+	26: ErrCorrupt,  // SQLITE_NOTADB
 }
 
 // Classify returns err so that errors.Is finds its class too. The text stays the same, and what err wraps is still found. An error

@@ -29,7 +29,7 @@ func (s state) SQLState() string { return string(s) }
 func (t text) Error() string     { return string(t) }
 
 var classes = []error{storage.ErrUnique, storage.ErrForeignKey, storage.ErrBusy, storage.ErrDeadlock, storage.ErrSerialization,
-	storage.ErrStalePlan, storage.ErrReadOnly, storage.ErrFull}
+	storage.ErrStalePlan, storage.ErrReadOnly, storage.ErrFull, storage.ErrCorrupt}
 
 func TestClassify(t *testing.T) {
 	t.Parallel()
@@ -41,6 +41,7 @@ func TestClassify(t *testing.T) {
 		{code(787), storage.ErrForeignKey}, {code(19), nil}, {code(1299), nil},
 		{code(5), storage.ErrBusy}, {code(6), storage.ErrBusy}, {code(261), storage.ErrBusy}, {code(517), storage.ErrBusy},
 		{code(262), storage.ErrBusy}, {code(8), storage.ErrReadOnly}, {code(1032), storage.ErrReadOnly}, {code(13), storage.ErrFull},
+		{code(11), storage.ErrCorrupt}, {code(26), storage.ErrCorrupt}, {state("XX001"), storage.ErrCorrupt}, {state("XX002"), storage.ErrCorrupt},
 		{code(0), nil}, {code(1), nil}, {code(-1), nil},
 		{state("23505"), storage.ErrUnique}, {state("23503"), storage.ErrForeignKey}, {state("40P01"), storage.ErrDeadlock},
 		{state("40001"), storage.ErrSerialization}, {state("26000"), storage.ErrStalePlan}, {state("42P05"), storage.ErrStalePlan},
@@ -77,9 +78,9 @@ func TestClassifyWhatDriversReport(t *testing.T) {
 	t.Parallel()
 	storagetest.Each(t, func(t *testing.T, open func(t *testing.T) *storage.DB) {
 		db := open(t)
-		exec(t, db, "CREATE TABLE parent (id INTEGER PRIMARY KEY, name TEXT UNIQUE)")
-		exec(t, db, "CREATE TABLE child (id INTEGER PRIMARY KEY, parent INTEGER REFERENCES parent (id) DEFERRABLE INITIALLY DEFERRED)")
-		exec(t, db, "INSERT INTO parent (id, name) VALUES (1, 'one')")
+		execute(t, db, "CREATE TABLE parent (id INTEGER PRIMARY KEY, name TEXT UNIQUE)")
+		execute(t, db, "CREATE TABLE child (id INTEGER PRIMARY KEY, parent INTEGER REFERENCES parent (id) DEFERRABLE INITIALLY DEFERRED)")
+		execute(t, db, "INSERT INTO parent (id, name) VALUES (1, 'one')")
 		run := func(query string) error {
 			return storage.RunInTx(t.Context(), db.Write(), func(ctx context.Context, tx *sql.Tx) error {
 				_, err := tx.ExecContext(ctx, query)

@@ -1,9 +1,56 @@
 package storage_test
 
 import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"dongate/storage"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// This program, started with these, is one of several processes that use a database at once.
+const (
+	childTask   = "DONGATE_STORAGE_CHILD"
+	childDriver = "DONGATE_STORAGE_CHILD_DRIVER"
+	childDSN    = "DONGATE_STORAGE_CHILD_DSN"
+)
+
+func TestMain(m *testing.M) {
+	task := map[string]func(context.Context, storage.Config) error{"migrate": childMigrate}[os.Getenv(childTask)]
+	if task == nil {
+		goleak.VerifyTestMain(m)
+		return
+	}
+	_, _ = io.Copy(io.Discard, os.Stdin) // ends when all may begin
+	if err := task(context.Background(), storage.Config{Driver: os.Getenv(childDriver), DSN: os.Getenv(childDSN)}); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+}
+
+// startChildren starts processes that run one of the tasks of TestMain. All begin when the last is ready.
+func startChildren(t testing.TB, n int, task string, config storage.Config) []*exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	var children []*exec.Cmd
+	for range n {
+		c := exec.CommandContext(t.Context(), self)
+		c.Env = append(os.Environ(), childTask+"="+task, childDriver+"="+config.Driver, childDSN+"="+config.DSN)
+		output := new(bytes.Buffer)
+		c.Stdout, c.Stderr = output, output
+		start, err := c.StdinPipe()
+		require.NoError(t, err)
+		require.NoError(t, c.Start())
+		defer func() { require.NoError(t, start.Close()) }() // which they wait for
+		children = append(children, c)
+	}
+	return children
+}

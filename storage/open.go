@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/jackc/pgx/v5"
 	"go.uber.org/zap"
 )
 
@@ -16,6 +17,8 @@ type DB struct {
 	log     *zap.Logger
 	read    *sql.DB
 	write   WriteDB
+	path    string          // SQLite's file
+	server  *pgx.ConnConfig // PostgreSQL's connections, for those that are not the pool's
 
 	closeOnce sync.Once
 	closeErr  error

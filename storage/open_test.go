@@ -13,8 +13,8 @@ import (
 	"dongate/storage/storagetest"
 )
 
-// exec runs one statement on the writing side.
-func exec(t testing.TB, db *storage.DB, query string, args ...any) {
+// execute runs one statement on the writing side.
+func execute(t testing.TB, db *storage.DB, query string, args ...any) {
 	t.Helper()
 	_, err := db.Write().ExecContext(t.Context(), query, args...)
 	require.NoError(t, err)
@@ -31,8 +31,8 @@ func TestReadsSeeWhatWasWritten(t *testing.T) {
 	t.Parallel()
 	storagetest.Each(t, func(t *testing.T, open func(t *testing.T) *storage.DB) {
 		db := open(t)
-		exec(t, db, "CREATE TABLE t (id INTEGER PRIMARY KEY, name TEXT NOT NULL)")
-		exec(t, db, "INSERT INTO t (id, name) VALUES ($1, $2)", 1, "one")
+		execute(t, db, "CREATE TABLE t (id INTEGER PRIMARY KEY, name TEXT NOT NULL)")
+		execute(t, db, "INSERT INTO t (id, name) VALUES ($1, $2)", 1, "one")
 		require.Equal(t, "one", scan[string](t, db, "SELECT name FROM t WHERE id = $1", 1))
 	})
 }
@@ -44,8 +44,8 @@ func TestHandlesShareADatabase(t *testing.T) {
 			t.Parallel()
 			config := storagetest.Config(t, driver)
 			a, b := storagetest.Open(t, config), storagetest.Open(t, config)
-			exec(t, a, "CREATE TABLE t (id INTEGER PRIMARY KEY)")
-			exec(t, b, "INSERT INTO t (id) VALUES (7)")
+			execute(t, a, "CREATE TABLE t (id INTEGER PRIMARY KEY)")
+			execute(t, b, "INSERT INTO t (id) VALUES (7)")
 			require.Equal(t, 7, scan[int](t, a, "SELECT id FROM t"))
 		})
 	}
@@ -91,7 +91,7 @@ func TestEveryConnectionHasThePragmas(t *testing.T) {
 func TestTheReadingSideOfSQLiteCannotWrite(t *testing.T) {
 	t.Parallel()
 	db := storagetest.Open(t, storagetest.Config(t, storage.DriverSQLite))
-	exec(t, db, "CREATE TABLE t (id INTEGER PRIMARY KEY)")
+	execute(t, db, "CREATE TABLE t (id INTEGER PRIMARY KEY)")
 	_, err := db.Read().ExecContext(t.Context(), "INSERT INTO t (id) VALUES (1)")
 	require.ErrorIs(t, storage.Classify(err), storage.ErrReadOnly)
 }
@@ -140,7 +140,7 @@ func TestPathsThatLookLikeSomethingElse(t *testing.T) {
 		path := filepath.Join(t.TempDir(), name, name+".db")
 		db, err := storage.Open(t.Context(), storage.Config{Driver: storage.DriverSQLite, DSN: path})
 		require.NoError(t, err)
-		exec(t, db, "CREATE TABLE t (id INTEGER PRIMARY KEY)")
+		execute(t, db, "CREATE TABLE t (id INTEGER PRIMARY KEY)")
 		require.NoError(t, db.Close())
 		info, err := os.Stat(path)
 		require.NoError(t, err)
@@ -167,7 +167,7 @@ func TestMemoryLeavesNothing(t *testing.T) {
 	db, err := storage.Open(t.Context(), storage.Config{Driver: storage.DriverMemory})
 	require.NoError(t, err)
 	require.Equal(t, storage.SQLite, db.Backend())
-	exec(t, db, "CREATE TABLE t (id INTEGER PRIMARY KEY)")
+	execute(t, db, "CREATE TABLE t (id INTEGER PRIMARY KEY)")
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Len(t, entries, 1)

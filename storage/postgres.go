@@ -22,7 +22,7 @@ func openPostgres(ctx context.Context, c Config) (*DB, error) {
 		_ = pool.Close() // holds no connection
 		return nil, err
 	}
-	return &DB{backend: Postgres, log: c.Log, read: pool, write: pgWrite{pool}}, nil
+	return &DB{backend: Postgres, log: c.Log, read: pool, write: pgWrite{pool}, server: config}, nil
 }
 
 // postgresConfig reads a connection string and adds what every connection must have.

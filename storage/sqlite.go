@@ -3,6 +3,7 @@ package storage
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -42,20 +43,20 @@ func openSQLite(ctx context.Context, c Config, path, writeSync string) (*DB, err
 	if err := prepareFile(path, c.Log); err != nil {
 		return nil, err
 	}
-	writer, err := sqlitePool(path, "_txlock=immediate&_pragma=synchronous("+writeSync+")")
+	writer, err := sqlitePool(path, "_txlock=immediate&_pragma=foreign_keys(ON)&_pragma=synchronous("+writeSync+")")
 	if err != nil {
 		return nil, err
 	}
 	writer.SetMaxOpenConns(1)
 	writer.SetMaxIdleConns(1)
 	// A commit in the log needs no flush of a reader's own; NORMAL is for the checkpoint a reader may be the one to run.
-	reader, err := sqlitePool(path, "_query_only=1&_pragma=synchronous(NORMAL)")
+	reader, err := sqlitePool(path, "_query_only=1&_pragma=foreign_keys(ON)&_pragma=synchronous(NORMAL)")
 	if err != nil {
 		return nil, errors.Join(err, writer.Close())
 	}
 	reader.SetMaxOpenConns(c.MaxReadConns)
 	reader.SetMaxIdleConns(c.MaxReadConns)
-	db := &DB{backend: SQLite, log: c.Log, read: reader, write: newBusyRetry(writer, c.Log)}
+	db := &DB{backend: SQLite, log: c.Log, read: reader, write: newBusyRetry(writer, c.Log), path: path}
 
 	// The writer connects first: it turns a new file into one with a write-ahead log, which needs the file to itself for a moment
 	// and reports busy at once where another process does the same.
@@ -72,18 +73,23 @@ func openSQLite(ctx context.Context, c Config, path, writeSync string) (*DB, err
 	return db, nil
 }
 
-// sqlitePool returns a pool of connections that all have the same settings: those come with the DSN, since a statement run on the pool
-// would reach one connection only.
+// sqlitePool returns a pool of connections that all have the same settings.
 func sqlitePool(path, settings string) (*sql.DB, error) {
-	// 8 MiB of pages per connection; without the limit the log keeps the size of the largest burst it ever held.
-	const common = "_pragma=busy_timeout(%d)&_pragma=journal_mode(WAL)&_pragma=foreign_keys(ON)&_pragma=cache_size(-8192)" +
-		"&_pragma=temp_store(MEMORY)&_pragma=journal_size_limit(67108864)&_error_rc=1&_dqs=0&"
-	u := url.URL{Scheme: "file", Path: path, RawQuery: fmt.Sprintf(common, busyTimeoutMs) + settings}
-	connector, err := sqlite.NewConnector(u.String())
+	connector, err := sqliteConnector(path, settings)
 	if err != nil {
 		return nil, err
 	}
 	return sql.OpenDB(connector), nil
+}
+
+// sqliteConnector returns what makes connections to the file. Their settings come with the DSN: a statement run on a pool would reach one
+// connection only.
+func sqliteConnector(path, settings string) (driver.Connector, error) {
+	// 8 MiB of pages per connection; without the limit the log keeps the size of the largest burst it ever held.
+	const common = "_pragma=busy_timeout(%d)&_pragma=journal_mode(WAL)&_pragma=cache_size(-8192)" +
+		"&_pragma=temp_store(MEMORY)&_pragma=journal_size_limit(67108864)&_error_rc=1&_dqs=0&"
+	u := url.URL{Scheme: "file", Path: path, RawQuery: fmt.Sprintf(common, busyTimeoutMs) + settings}
+	return sqlite.NewConnector(u.String())
 }
 
 // sqlitePath returns the absolute path that a DSN names, and refuses what SQLite would read as something else than a path.

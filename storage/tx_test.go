@@ -19,7 +19,7 @@ func TestRunInTxCommitsOrRollsBack(t *testing.T) {
 	t.Parallel()
 	storagetest.Each(t, func(t *testing.T, open func(t *testing.T) *storage.DB) {
 		db := open(t)
-		exec(t, db, "CREATE TABLE t (id INTEGER PRIMARY KEY)")
+		execute(t, db, "CREATE TABLE t (id INTEGER PRIMARY KEY)")
 		insert := func(then func() error) error {
 			return storage.RunInTx(t.Context(), db.Write(), func(ctx context.Context, tx *sql.Tx) error {
 				if _, err := tx.ExecContext(ctx, "INSERT INTO t (id) VALUES (1)"); err != nil {
@@ -86,8 +86,8 @@ func TestDeadlockIsResolved(t *testing.T) {
 	t.Parallel()
 	storagetest.Each(t, func(t *testing.T, open func(t *testing.T) *storage.DB) {
 		db := open(t)
-		exec(t, db, "CREATE TABLE t (id INTEGER PRIMARY KEY, n INTEGER NOT NULL)")
-		exec(t, db, "INSERT INTO t (id, n) VALUES (1, 0), (2, 0)")
+		execute(t, db, "CREATE TABLE t (id INTEGER PRIMARY KEY, n INTEGER NOT NULL)")
+		execute(t, db, "INSERT INTO t (id, n) VALUES (1, 0), (2, 0)")
 		firstDone := make(chan struct{}, 2) // of both, where they can be open at once
 		var wg sync.WaitGroup
 		for _, ids := range [][]int{{1, 2}, {2, 1}} {
@@ -124,8 +124,8 @@ func TestReadToWriteCannotDeadlock(t *testing.T) {
 	t.Parallel()
 	config := storagetest.Config(t, storage.DriverSQLite)
 	first := storagetest.Open(t, config)
-	exec(t, first, "CREATE TABLE t (id INTEGER PRIMARY KEY, n INTEGER NOT NULL)")
-	exec(t, first, "INSERT INTO t (id, n) VALUES (1, 0)")
+	execute(t, first, "CREATE TABLE t (id INTEGER PRIMARY KEY, n INTEGER NOT NULL)")
+	execute(t, first, "INSERT INTO t (id, n) VALUES (1, 0)")
 	const handles, rounds = 4, 25
 	var wg sync.WaitGroup
 	for range handles {
@@ -166,7 +166,7 @@ func TestPreparedStatementsInTransactions(t *testing.T) {
 	t.Parallel()
 	storagetest.Each(t, func(t *testing.T, open func(t *testing.T) *storage.DB) {
 		db := open(t)
-		exec(t, db, "CREATE TABLE t (id INTEGER PRIMARY KEY)")
+		execute(t, db, "CREATE TABLE t (id INTEGER PRIMARY KEY)")
 		insert, err := db.Write().PrepareContext(t.Context(), "INSERT INTO t (id) VALUES ($1) ON CONFLICT DO NOTHING RETURNING id")
 		require.NoError(t, err)
 		defer func() { require.NoError(t, insert.Close()) }()
