@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"container/list"
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
 	"sync"
 	"time"
@@ -44,16 +42,13 @@ type MemoryClaims struct {
 
 	mu          sync.Mutex // guards everything below
 	latest      time.Time  // the latest clock seen
-	tokens      map[claimKey]time.Time
-	ids         map[claimKey]*heldID
+	tokens      map[Key]time.Time
+	ids         map[Key]*heldID
 	tokenWheel  wheel
 	idWheel     wheel
 	answers     list.List // of *heldID with a stored answer, oldest first
 	answerBytes int64
 }
-
-// claimKey is the SHA-256 of a pair of texts: entries have one size, whatever an outsider chose as jti or id.
-type claimKey [sha256.Size]byte
 
 // heldID is a request id that is taken.
 type heldID struct {
@@ -71,7 +66,7 @@ var _ Claims = (*MemoryClaims)(nil)
 func NewMemoryClaims(o MemoryOptions) *MemoryClaims {
 	m := &MemoryClaims{
 		now: o.Now, maxClaims: o.MaxClaims, maxIDs: o.MaxIDs, maxAnswerBytes: o.MaxAnswerBytes,
-		tokens: make(map[claimKey]time.Time), ids: make(map[claimKey]*heldID),
+		tokens: make(map[Key]time.Time), ids: make(map[Key]*heldID),
 		tokenWheel: newWheel(), idWheel: newWheel(),
 	}
 	if m.now == nil {
@@ -96,7 +91,7 @@ func (m *MemoryClaims) Used(ctx context.Context, signer common.Address, tokenID 
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.tokens[tokenKey(signer, tokenID)].After(m.tick()), nil
+	return m.tokens[TokenKey(signer, tokenID)].After(m.tick()), nil
 }
 
 // Claim implements [Claims].
@@ -104,7 +99,7 @@ func (m *MemoryClaims) Claim(ctx context.Context, c Claim) (Outcome, *Previous, 
 	if err := ctx.Err(); err != nil {
 		return 0, nil, err
 	}
-	token, id := tokenKey(c.Signer, c.TokenID), requestKey(c.WorkflowID, c.RequestID)
+	token, id := TokenKey(c.Signer, c.TokenID), RequestKey(c.WorkflowID, c.RequestID)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.tick()
@@ -129,12 +124,19 @@ func (m *MemoryClaims) Claim(ctx context.Context, c Claim) (Outcome, *Previous, 
 	return Claimed, nil, nil
 }
 
-// End implements [Claims]. The answer is copied; one over MaxAnswerBytes is not stored at all.
-func (m *MemoryClaims) End(ctx context.Context, workflowID, requestID string, s State, answer []byte, until time.Time) error {
+// End implements [Claims]; done is called before it returns. The answer is copied; one over MaxAnswerBytes is not stored at all.
+func (m *MemoryClaims) End(workflowID, requestID string, s State, answer []byte, until time.Time, done func(error)) {
+	err := m.end(workflowID, requestID, s, answer, until)
+	if done != nil {
+		done(err)
+	}
+}
+
+func (m *MemoryClaims) end(workflowID, requestID string, s State, answer []byte, until time.Time) error {
 	if s != StateAnswered && s != StateFailed {
 		return fmt.Errorf("a request cannot end in the state %q", s)
 	}
-	id := requestKey(workflowID, requestID)
+	id := RequestKey(workflowID, requestID)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.tick()
@@ -160,11 +162,11 @@ func (m *MemoryClaims) End(ctx context.Context, workflowID, requestID string, s 
 }
 
 // Stats implements [Claims].
-func (m *MemoryClaims) Stats() (claims, ids int) {
+func (m *MemoryClaims) Stats(context.Context) (claims, ids int, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.tick()
-	return len(m.tokens), len(m.ids)
+	return len(m.tokens), len(m.ids), nil
 }
 
 // AnswerBytes returns how many bytes of answers are stored.
@@ -180,13 +182,13 @@ func (m *MemoryClaims) tick() time.Time {
 	if now := m.now(); now.After(m.latest) {
 		m.latest = now
 	}
-	m.tokenWheel.expire(m.latest, func(k claimKey, _ int64) {
+	m.tokenWheel.expire(m.latest, func(k Key, _ int64) {
 		// A token's time never changes, so its one mention is right, unless it expired and was claimed anew since.
 		if !m.tokens[k].After(m.latest) {
 			delete(m.tokens, k)
 		}
 	})
-	m.idWheel.expire(m.latest, func(k claimKey, slot int64) {
+	m.idWheel.expire(m.latest, func(k Key, slot int64) {
 		if held := m.ids[k]; held != nil && held.slot == slot {
 			m.removeID(k)
 		}
@@ -194,7 +196,7 @@ func (m *MemoryClaims) tick() time.Time {
 	return m.latest
 }
 
-func (m *MemoryClaims) removeID(k claimKey) {
+func (m *MemoryClaims) removeID(k Key) {
 	if held := m.ids[k]; held != nil {
 		m.dropAnswer(held)
 		delete(m.ids, k)
@@ -210,38 +212,23 @@ func (m *MemoryClaims) dropAnswer(held *heldID) {
 	held.answer, held.stored = nil, nil
 }
 
-func tokenKey(signer common.Address, tokenID string) claimKey {
-	return pairKey(signer[:], tokenID)
-}
-
-func requestKey(workflowID, requestID string) claimKey {
-	return pairKey([]byte(workflowID), requestID)
-}
-
-// pairKey hashes two texts so that no other pair has the same key: the first is preceded by its length.
-func pairKey(a []byte, b string) claimKey {
-	buf := make([]byte, 0, 512)
-	buf = binary.BigEndian.AppendUint64(buf, uint64(len(a)))
-	return sha256.Sum256(append(append(buf, a...), b...))
-}
-
 // wheel remembers which keys expire in which second, so that expiry looks at each key once.
 type wheel struct {
-	slots map[int64][]claimKey // by the second, rounded up, in which they have expired
-	swept int64                // every slot up to this one has been emptied
+	slots map[int64][]Key // by the second, rounded up, in which they have expired
+	swept int64           // every slot up to this one has been emptied
 }
 
-func newWheel() wheel { return wheel{slots: make(map[int64][]claimKey)} }
+func newWheel() wheel { return wheel{slots: make(map[int64][]Key)} }
 
 // add notes that k expires at t and returns the slot.
-func (w *wheel) add(k claimKey, t time.Time) int64 {
+func (w *wheel) add(k Key, t time.Time) int64 {
 	slot := t.Unix() + 1
 	w.slots[slot] = append(w.slots[slot], k)
 	return slot
 }
 
 // expire empties the slots that are over at now, calling remove with each key in them.
-func (w *wheel) expire(now time.Time, remove func(k claimKey, slot int64)) {
+func (w *wheel) expire(now time.Time, remove func(k Key, slot int64)) {
 	second := now.Unix()
 	if second <= w.swept {
 		return

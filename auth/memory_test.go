@@ -32,6 +32,12 @@ func claimN(m *auth.MemoryClaims, now time.Time, n int, life time.Duration) (aut
 	})
 }
 
+// end ends and returns what became of it.
+func end(m *auth.MemoryClaims, workflow, request string, s auth.State, answer []byte, until time.Time) (err error) {
+	m.End(workflow, request, s, answer, until, func(e error) { err = e })
+	return err
+}
+
 // conformance: 3.replay.memory
 func TestMemoryClaimsAreBounded(t *testing.T) {
 	t.Parallel()
@@ -46,7 +52,7 @@ func TestMemoryClaimsAreBounded(t *testing.T) {
 		}
 		_, _, err := claimN(m, clock.Now(), 3, time.Minute)
 		require.ErrorIs(t, err, auth.ErrClaimsFull)
-		tokens, ids := m.Stats()
+		tokens, ids, _ := m.Stats(context.Background())
 		require.Equal(t, [2]int{3, 3}, [2]int{tokens, ids})
 		outcome, _, err := claimN(m, clock.Now(), 0, time.Minute)
 		require.NoError(t, err, "what is taken is still known")
@@ -56,7 +62,7 @@ func TestMemoryClaimsAreBounded(t *testing.T) {
 		outcome, _, err = claimN(m, clock.Now(), 3, time.Minute)
 		require.NoError(t, err, "room again, without anyone having cleaned up")
 		require.Equal(t, auth.Claimed, outcome)
-		tokens, ids = m.Stats()
+		tokens, ids, _ = m.Stats(context.Background())
 		require.Equal(t, [2]int{1, 1}, [2]int{tokens, ids})
 	}
 }
@@ -69,7 +75,7 @@ func TestMemoryClaimsAnswers(t *testing.T) {
 		_, _, err := claimN(m, clock.Now(), n, time.Minute)
 		require.NoError(t, err)
 		answer := []byte(strings.Repeat("x", size))
-		require.NoError(t, m.End(context.Background(), "0x01", fmt.Sprint("r", n), auth.StateAnswered, answer, clock.Now().Add(time.Hour)))
+		require.NoError(t, end(m, "0x01", fmt.Sprint("r", n), auth.StateAnswered, answer, clock.Now().Add(time.Hour)))
 		clear(answer) // the caller may use its buffer again
 	}
 	// answer is the length of what is stored for the n-th request, whose state stays whatever is dropped.
@@ -107,7 +113,7 @@ func TestMemoryClaimsReclaimDropsAnswer(t *testing.T) {
 	c := claimstest.Example(clock.Now())
 	_, _, err := m.Claim(context.Background(), c)
 	require.NoError(t, err)
-	require.NoError(t, m.End(context.Background(), c.WorkflowID, c.RequestID, auth.StateAnswered, []byte("12345"), clock.Now().Add(500*time.Millisecond)))
+	require.NoError(t, end(m, c.WorkflowID, c.RequestID, auth.StateAnswered, []byte("12345"), clock.Now().Add(500*time.Millisecond)))
 	require.EqualValues(t, 5, m.AnswerBytes())
 	clock.Add(600 * time.Millisecond)
 	c.TokenID = "j2"
@@ -127,7 +133,7 @@ func TestMemoryClaimsClockSetBack(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, auth.Claimed, outcome)
 	clock.Add(2 * time.Minute)
-	tokens, ids := m.Stats()
+	tokens, ids, _ := m.Stats(context.Background())
 	require.Equal(t, [2]int{0, 0}, [2]int{tokens, ids})
 	clock.Add(-2 * time.Minute)
 	_, _, err = claimN(m, start, 1, time.Minute)
@@ -209,20 +215,20 @@ func TestMemoryClaimsTwin(t *testing.T) {
 			"end": func(t *rapid.T) {
 				workflow, request, until := text.Draw(t, "workflow"), text.Draw(t, "request"), clock.Now().Add(life.Draw(t, "life"))
 				want := twin.end(workflow, request, auth.StateFailed, clock.Now(), until)
-				require.ErrorIs(t, m.End(context.Background(), workflow, request, auth.StateFailed, nil, until), want)
+				require.ErrorIs(t, end(m, workflow, request, auth.StateFailed, nil, until), want)
 			},
 			"wait": func(t *rapid.T) {
 				clock.Add(time.Duration(rapid.SampledFrom([]int{1, 100, 999, 1000, 5000, 100_000}).Draw(t, "ms")) * time.Millisecond)
 			},
 			"": func(t *rapid.T) {
-				tokens, ids := m.Stats()
+				tokens, ids, _ := m.Stats(context.Background())
 				wantTokens, wantIDs := twin.alive(clock.Now())
 				require.GreaterOrEqual(t, tokens, wantTokens)
 				require.GreaterOrEqual(t, ids, wantIDs)
 			},
 		})
 		clock.Add(10 * time.Second)
-		tokens, ids := m.Stats()
+		tokens, ids, _ := m.Stats(context.Background())
 		require.Equal(t, [2]int{0, 0}, [2]int{tokens, ids}, "everything is forgotten in the end")
 	})
 }
@@ -240,7 +246,7 @@ func BenchmarkMemoryClaims(b *testing.B) {
 		if outcome, _, err := claimN(m, clock.Now(), n, time.Minute); err != nil || outcome != auth.Claimed {
 			b.Fatal(outcome, err)
 		}
-		if err := m.End(context.Background(), "0x01", fmt.Sprint("r", n), auth.StateAnswered, answer, clock.Now().Add(time.Minute)); err != nil {
+		if err := end(m, "0x01", fmt.Sprint("r", n), auth.StateAnswered, answer, clock.Now().Add(time.Minute)); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -129,7 +129,8 @@ func TestClaimTakesBothOrNeither(t *testing.T) {
 	// The token was used, so the id must not have been taken.
 	require.Equal(t, 200, r.send(sign("free", params, clientSigner, auth.TokenOptions{})).status)
 	require.Equal(t, "token_replayed", r.send(sign("taken", params, clientSigner, auth.TokenOptions{ID: "jti"})).reason(), "jti before id")
-	tokens, ids := r.srv.claims.Stats()
+	tokens, ids, err := r.srv.claims.Stats(t.Context())
+	require.NoError(t, err)
 	require.Equal(t, [2]int{2, 2}, [2]int{tokens, ids})
 }
 

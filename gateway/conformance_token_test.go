@@ -283,7 +283,8 @@ func TestFullMemoryOfClaimsForgetsNothing(t *testing.T) {
 		require.Equal(t, 200, r.send(third).status)
 		require.Equal(t, "unauthorized", r.send(first).reason())
 		require.Equal(t, "token_replayed", r.send(second).reason())
-		tokens, _ := r.srv.claims.Stats()
+		tokens, _, err := r.srv.claims.Stats(t.Context())
+		require.NoError(t, err)
 		require.Equal(t, 2, tokens)
 	})
 }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -199,12 +200,18 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 		gauge(descCacheBytes, float64(cs.Bytes), svc.name)
 		ch <- prometheus.MustNewConstMetric(descEvictions, prometheus.CounterValue, float64(cs.Evictions), svc.name)
 	}
-	claims, ids := srv.claims.Stats()
-	gauge(descClaims, float64(claims))
-	gauge(descIDs, float64(ids))
+	ctx, cancel := context.WithTimeout(context.Background(), statsTimeout)
+	defer cancel()
+	if claims, ids, err := srv.claims.Stats(ctx); err == nil { // a figure that cannot be had is left out
+		gauge(descClaims, float64(claims))
+		gauge(descIDs, float64(ids))
+	}
 	gauge(descConcurrent, float64(srv.clients.gate.Load()))
 	gauge(descDraining, truth(srv.draining.Load()))
 }
+
+// statsTimeout bounds how long a scrape waits for the store of used tokens.
+const statsTimeout = 2 * time.Second
 
 func truth(b bool) float64 {
 	if b {

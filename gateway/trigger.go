@@ -304,9 +304,11 @@ func (svc *service) fly(ctx context.Context, f *flight) ([]byte, Reason, *failur
 		state = auth.StateAnswered
 	}
 	until := time.Now().Add(svc.config.RequestIDPeriod())
-	if err := svc.claims.End(context.WithoutCancel(ctx), f.workflow.ID, f.id, state, body, until); err != nil {
-		svc.server.log.Error("request id not closed", zap.Error(err), zap.String("workflow", f.workflow.ID))
-	}
+	svc.claims.End(f.workflow.ID, f.id, state, body, until, func(err error) {
+		if err != nil {
+			svc.server.log.Error("request id not closed", zap.Error(err), zap.String("workflow", f.workflow.ID))
+		}
+	})
 	svc.server.metrics.quorum.Observe(time.Since(f.started).Seconds())
 	return body, reason, failed
 }

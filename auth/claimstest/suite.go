@@ -101,12 +101,20 @@ func (s *suite) used(signer common.Address, id string, want bool) {
 
 func (s *suite) end(c auth.Claim, state auth.State, answer string, keep time.Duration) {
 	s.Helper()
-	require.NoError(s, s.claims.End(context.Background(), c.WorkflowID, c.RequestID, state, []byte(answer), s.clock.Now().Add(keep)))
+	require.NoError(s, s.tryEnd(c, state, answer, keep))
+}
+
+// tryEnd ends and waits for what became of it.
+func (s *suite) tryEnd(c auth.Claim, state auth.State, answer string, keep time.Duration) error {
+	done := make(chan error, 1)
+	s.claims.End(c.WorkflowID, c.RequestID, state, []byte(answer), s.clock.Now().Add(keep), func(err error) { done <- err })
+	return <-done
 }
 
 func (s *suite) stats(tokens, ids int) {
 	s.Helper()
-	gotTokens, gotIDs := s.claims.Stats()
+	gotTokens, gotIDs, err := s.claims.Stats(context.Background())
+	require.NoError(s, err)
 	require.Equal(s, [2]int{tokens, ids}, [2]int{gotTokens, gotIDs})
 }
 
@@ -162,7 +170,7 @@ func (s *suite) tokenExpires() {
 	base := Example(s.clock.Now())
 	s.claim(base, auth.Claimed)
 	again := base
-	again.RequestID = "r2"
+	again.RequestID, again.RequestUntil = "r2", s.clock.Now().Add(time.Hour)
 	s.clock.Add(5*time.Minute - time.Millisecond)
 	s.used(base.Signer, base.TokenID, true)
 	s.claim(again, auth.Replayed)
@@ -184,7 +192,7 @@ func (s *suite) openIDEndsByItself() {
 	s.clock.Add(2*time.Minute - time.Millisecond)
 	s.claim(next, auth.Conflict)
 	s.clock.Add(time.Millisecond)
-	require.ErrorIs(s, s.claims.End(context.Background(), base.WorkflowID, base.RequestID, auth.StateAnswered, nil, s.clock.Now().Add(time.Hour)), auth.ErrNotOpen)
+	require.ErrorIs(s, s.tryEnd(base, auth.StateAnswered, "", time.Hour), auth.ErrNotOpen)
 	next.RequestUntil = s.clock.Now().Add(time.Minute)
 	s.claim(next, auth.Claimed)
 	s.clock.Add(time.Minute + time.Second)
@@ -218,16 +226,15 @@ func (s *suite) endReserves() {
 		s.claim(next, auth.Claimed)
 		s.end(next, auth.StateFailed, "", time.Second) // sooner than RequestUntil
 		s.clock.Add(2 * time.Second)
-		_, ids := s.claims.Stats()
+		_, ids, err := s.claims.Stats(context.Background())
+		require.NoError(s, err)
 		require.Zero(s, ids)
 	}
 }
 
 func (s *suite) endOnce() {
 	base := Example(s.clock.Now())
-	end := func(state auth.State) error {
-		return s.claims.End(context.Background(), base.WorkflowID, base.RequestID, state, []byte("x"), s.clock.Now().Add(time.Hour))
-	}
+	end := func(state auth.State) error { return s.tryEnd(base, state, "", time.Hour) }
 	require.ErrorIs(s, end(auth.StateAnswered), auth.ErrNotOpen)
 	s.claim(base, auth.Claimed)
 	require.Error(s, end(auth.StateOpen))

@@ -1,0 +1,168 @@
+package sqlclaims
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dongate/auth"
+	"dongate/storage"
+	"dongate/storage/storagetest"
+)
+
+// A claim whose caller left while it was being written is taken back: its request was not dispatched.
+func TestAbandonedClaimIsTakenBack(t *testing.T) {
+	t.Parallel()
+	storagetest.Each(t, func(t *testing.T, open func(*testing.T) *storage.DB) {
+		db := open(t)
+		migrate(t, db)
+		c := opened(t, db, Options{})
+		claim := example(time.Now(), 1)
+
+		// Another transaction holds the claim's row, so that it is written and not committed.
+		tx, err := db.Write().Begin()
+		require.NoError(t, err)
+		token := tokenKey(claim.Signer, claim.TokenID)
+		_, err = tx.Exec(insertTokensSQL(1), token[:], 1, ceil(claim.TokenUntil), 0)
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		left := make(chan error)
+		go func() {
+			_, _, err := c.Claim(ctx, claim)
+			left <- err
+		}()
+		waitFor(t, func() bool { c.mu.Lock(); defer c.mu.Unlock(); return c.writing == 1 })
+		cancel()
+		require.ErrorIs(t, <-left, context.Canceled)
+		require.NoError(t, tx.Rollback())
+
+		claimed(t, c, claim)
+	})
+}
+
+// waitFor yields until something is so.
+func waitFor(t *testing.T, so func() bool) {
+	t.Helper()
+	require.Eventually(t, so, 10*time.Second, time.Millisecond)
+}
+
+// While the database refuses to write, claims fail and nothing is taken; ends wait. When it writes again all is well, without a new handle.
+func TestStoreFailsAndRecovers(t *testing.T) {
+	t.Parallel()
+	for driver, c := range map[string]struct{ breakIt, mend string }{
+		storage.DriverSQLite: {
+			`CREATE TRIGGER broken BEFORE INSERT ON claimed_tokens BEGIN SELECT RAISE(ABORT, 'broken'); END`, `DROP TRIGGER broken`,
+		},
+		storage.DriverPostgres: {
+			`ALTER TABLE claimed_tokens RENAME TO hidden`, `ALTER TABLE hidden RENAME TO claimed_tokens`,
+		},
+	} {
+		t.Run(driver, func(t *testing.T) {
+			t.Parallel()
+			db := storagetest.Open(t, storagetest.Config(t, driver))
+			migrate(t, db)
+			claims := opened(t, db, Options{})
+			first, second := example(time.Now(), 1), example(time.Now(), 2)
+			claimed(t, claims, first)
+			require.NoError(t, claims.Ping(t.Context()))
+			_, err := db.Write().Exec(c.breakIt)
+			require.NoError(t, err)
+
+			_, _, err = claims.Claim(t.Context(), second)
+			require.Error(t, err)
+			require.Error(t, claims.Ping(t.Context()), "a gateway is not ready that cannot claim")
+			require.EqualValues(t, 2, claims.Activity().Failed)
+			done := make(chan error, 1)
+			claims.End(first.WorkflowID, first.RequestID, auth.StateAnswered, []byte("answer"), time.Now().Add(time.Hour), func(err error) { done <- err })
+			_, _, err = claims.Claim(t.Context(), second) // takes the end along, and fails
+			require.Error(t, err)
+
+			_, err = db.Write().Exec(c.mend)
+			require.NoError(t, err)
+			require.NoError(t, claims.Ping(t.Context()))
+			require.NoError(t, <-done)
+			claimed(t, claims, second)
+			again := first
+			again.TokenID = "again"
+			_, previous, err := claims.Claim(t.Context(), again)
+			require.NoError(t, err)
+			require.Equal(t, "answer", string(previous.Answer))
+		})
+	}
+}
+
+// Claims whose connection was cut, at whatever moment, were either acknowledged and are kept, or were not and can be made again.
+func TestConnectionsCut(t *testing.T) {
+	t.Parallel()
+	const enough = 5 // claims that failed
+	var failed atomic.Int64
+	config := storagetest.Config(t, storage.DriverPostgres)
+	killer := storagetest.Open(t, config)
+	config.DSN = withParameter(t, config.DSN, "application_name", "cut")
+	db := storagetest.Open(t, config)
+	migrate(t, db)
+	c := opened(t, db, Options{})
+	killed := make(chan struct{})
+	go func() {
+		defer close(killed)
+		for failed.Load() < enough {
+			var pid int
+			err := killer.Read().QueryRow(`SELECT pid FROM pg_stat_activity WHERE application_name = 'cut' AND (state = 'idle in transaction' OR query LIKE 'INSERT%' AND state = 'active') LIMIT 1`).Scan(&pid)
+			if err == nil {
+				_, err = killer.Write().Exec(`SELECT pg_terminate_backend($1)`, pid)
+			}
+			if err != nil && !errors.Is(err, sql.ErrNoRows) {
+				t.Error(err)
+				return
+			}
+		}
+	}()
+	for n := 0; n < 100 || !isClosed(killed); n++ {
+		claim := example(time.Now(), n)
+		for {
+			outcome, _, err := c.Claim(t.Context(), claim)
+			if err != nil {
+				require.False(t, errors.Is(err, auth.ErrClaimExpired))
+				failed.Add(1)
+				continue
+			}
+			require.Equal(t, auth.Claimed, outcome, "claim %d: a claim that failed was not taken back", n)
+			break
+		}
+		outcome, _, err := c.Claim(t.Context(), claim)
+		for err != nil {
+			outcome, _, err = c.Claim(t.Context(), claim)
+		}
+		require.Equal(t, auth.Replayed, outcome)
+	}
+}
+
+func isClosed(c chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// withParameter adds a parameter to a connection string in either form.
+func withParameter(t *testing.T, dsn, name, value string) string {
+	t.Helper()
+	if !strings.Contains(dsn, "://") {
+		return dsn + " " + name + "=" + value
+	}
+	u, err := url.Parse(dsn)
+	require.NoError(t, err)
+	q := u.Query()
+	q.Set(name, value)
+	u.RawQuery = q.Encode()
+	return u.String()
+}

@@ -1,0 +1,419 @@
+package sqlclaims
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"time"
+
+	"github.com/ethereum/go-ethereum/common"
+
+	"dongate/auth"
+	"dongate/storage"
+)
+
+//go:embed migrations
+var migrations embed.FS
+
+// Domain is the tables of the claims.
+var Domain = storage.Domain{Name: "claims", FS: migrations, Dir: "migrations"}
+
+// key is the start of an [auth.Key]. Making two tokens of one's own meet takes 2^64 hashes and harms nobody else; meeting another's takes 2^128.
+type key [16]byte
+
+func tokenKey(signer common.Address, tokenID string) key {
+	k := auth.TokenKey(signer, tokenID)
+	return key(k[:16])
+}
+
+func requestKey(workflowID, requestID string) key {
+	k := auth.RequestKey(workflowID, requestID)
+	return key(k[:16])
+}
+
+// floor and ceil are a time in milliseconds since 1970. What expires is rounded up and the clock down, so that nothing is forgotten early.
+func floor(t time.Time) int64 { return t.UnixMilli() }
+
+func ceil(t time.Time) int64 { return t.Add(time.Millisecond - 1).UnixMilli() }
+
+// The statements. Numbered parameters mean the same on both backends.
+const (
+	usedSQL  = `SELECT COUNT(*) FROM claimed_tokens WHERE token_key = $1 AND expires_at > $2`
+	countSQL = `SELECT (SELECT COUNT(*) FROM claimed_tokens WHERE expires_at > $1), (SELECT COUNT(*) FROM request_ids WHERE expires_at > $1)`
+
+	endSQL = `UPDATE request_ids SET state = $2, answer = $3, expires_at = $4 WHERE request_key = $1 AND state = 'open' AND expires_at > $5`
+
+	freeTokenSQL   = `DELETE FROM claimed_tokens WHERE token_key = $1 AND holder = $2`
+	freeRequestSQL = `DELETE FROM request_ids WHERE request_key = $1 AND holder = $2 AND state = 'open'`
+
+	findTokenSQL   = `SELECT holder FROM claimed_tokens WHERE token_key = $1`
+	findRequestSQL = `SELECT holder, signer, state, answer FROM request_ids WHERE request_key = $1`
+)
+
+// maxRows is how many rows one statement inserts at most.
+const maxRows = 64
+
+// insertSQL inserts n rows, over those that have expired and no others: first the rows, each with its parameters, then the clock.
+func insertSQL(table, keyColumn string, columns []string, set string, n int) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "INSERT INTO %s (%s) VALUES ", table, strings.Join(columns, ", "))
+	parameter := 0
+	for i := range n {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		for j := range columns {
+			parameter++
+			fmt.Fprintf(&b, "%s$%d", [2]string{"(", ", "}[min(j, 1)], parameter)
+		}
+		b.WriteByte(')')
+	}
+	fmt.Fprintf(&b, " ON CONFLICT (%s) DO UPDATE SET %s WHERE %s.expires_at <= $%d", keyColumn, set, table, parameter+1)
+	return b.String()
+}
+
+func insertTokensSQL(n int) string {
+	return insertSQL("claimed_tokens", "token_key", []string{"token_key", "holder", "expires_at"},
+		"holder = excluded.holder, expires_at = excluded.expires_at", n)
+}
+
+func insertRequestsSQL(n int) string {
+	return insertSQL("request_ids", "request_key", []string{"request_key", "holder", "signer", "state", "expires_at"},
+		"holder = excluded.holder, signer = excluded.signer, state = excluded.state, answer = NULL, expires_at = excluded.expires_at", n)
+}
+
+// endsSQL closes n open requests and returns the keys of those that were open, on PostgreSQL: first the rows, then the clock. The keys are there
+// twice because the server would otherwise read the whole table to join it with the rows.
+func endsSQL(n int) string {
+	rows, keys := "($1::bytea, $2::text, $3::bytea, $4::bigint)", "$1" // without a type, parameters would be text
+	for i := 1; i < n; i++ {
+		rows += fmt.Sprintf(", ($%d, $%d, $%d, $%d)", 4*i+1, 4*i+2, 4*i+3, 4*i+4)
+		keys += fmt.Sprintf(", $%d", 4*i+1)
+	}
+	return fmt.Sprintf("UPDATE request_ids SET state = ended.column2, answer = ended.column3, expires_at = ended.column4 FROM (VALUES %s) AS ended "+
+		"WHERE request_key = ended.column1 AND request_key IN (%s) AND state = 'open' AND expires_at > $%d RETURNING request_key", rows, keys, 4*n+1)
+}
+
+// After every purgeEvery claims the writer looks at the next purgeRows keys of each table and deletes those that have expired. It goes round
+// the whole table in a fraction of the time that a claim is kept, whatever the rate of claims.
+const (
+	purgeEvery = 64
+	purgeRows  = 256
+)
+
+// sweep goes through the keys of a table.
+type sweep struct {
+	find, remove string
+	after        []byte // the last key looked at
+}
+
+func newSweep(table, keyColumn string) sweep {
+	return sweep{
+		find:   fmt.Sprintf("SELECT %[1]s FROM (SELECT %[1]s FROM %[2]s WHERE %[1]s > $1 ORDER BY %[1]s LIMIT %[3]d) AS next ORDER BY %[1]s DESC LIMIT 1", keyColumn, table, purgeRows),
+		remove: fmt.Sprintf("DELETE FROM %[2]s WHERE %[1]s > $1 AND %[1]s <= $2 AND expires_at <= $3", keyColumn, table),
+		after:  []byte{},
+	}
+}
+
+// statements runs the statements of one database.
+type statements struct {
+	db           *storage.DB
+	prepared     map[string]*sql.Stmt
+	preparedUsed *sql.Stmt
+
+	// The writer's alone.
+	sweeps     [2]sweep
+	sincePurge int // claims
+}
+
+// prepare prepares every statement on SQLite, where that saves half of a statement's time. PostgreSQL's driver remembers them itself.
+func prepare(ctx context.Context, db *storage.DB) (*statements, error) {
+	s := &statements{db: db, sincePurge: purgeEvery, prepared: map[string]*sql.Stmt{}}
+	s.sweeps = [2]sweep{newSweep("claimed_tokens", "token_key"), newSweep("request_ids", "request_key")}
+	if db.Backend() != storage.SQLite {
+		_, err := s.used(ctx, key{}, 0) // the tables are there
+		return s, err
+	}
+	all := []string{endSQL, freeTokenSQL, freeRequestSQL, findTokenSQL, findRequestSQL}
+	for _, w := range s.sweeps {
+		all = append(all, w.find, w.remove)
+	}
+	for n := 1; n <= maxRows; n *= 2 {
+		all = append(all, insertTokensSQL(n), insertRequestsSQL(n))
+	}
+	for _, text := range all {
+		statement, err := db.Write().PrepareContext(ctx, text)
+		if err != nil {
+			return nil, errors.Join(err, s.close())
+		}
+		s.prepared[text] = statement
+	}
+	var err error
+	if s.preparedUsed, err = db.Read().PrepareContext(ctx, usedSQL); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+func (s *statements) close() error {
+	var errs []error
+	for _, statement := range s.prepared {
+		errs = append(errs, statement.Close())
+	}
+	if s.preparedUsed != nil {
+		errs = append(errs, s.preparedUsed.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (s *statements) exec(ctx context.Context, tx *sql.Tx, text string, args ...any) (affected int64, err error) {
+	var r sql.Result
+	if p := s.prepared[text]; p != nil {
+		r, err = tx.StmtContext(ctx, p).ExecContext(ctx, args...)
+	} else {
+		r, err = tx.ExecContext(ctx, text, args...)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return r.RowsAffected()
+}
+
+func (s *statements) row(ctx context.Context, tx *sql.Tx, text string, args ...any) *sql.Row {
+	if p := s.prepared[text]; p != nil {
+		return tx.StmtContext(ctx, p).QueryRowContext(ctx, args...)
+	}
+	return tx.QueryRowContext(ctx, text, args...)
+}
+
+func (s *statements) used(ctx context.Context, token key, now int64) (bool, error) {
+	var n int
+	var err error
+	if s.preparedUsed != nil {
+		err = s.preparedUsed.QueryRowContext(ctx, token[:], now).Scan(&n)
+	} else {
+		err = s.db.Read().QueryRowContext(ctx, usedSQL, token[:], now).Scan(&n)
+	}
+	return n > 0, err
+}
+
+func (s *statements) count(ctx context.Context, now int64) (tokens, ids int, err error) {
+	err = s.db.Read().QueryRowContext(ctx, countSQL, now).Scan(&tokens, &ids)
+	return tokens, ids, err
+}
+
+// outcomes is what became of a batch, in its order.
+type outcomes struct {
+	marks  []error
+	claims []result
+}
+
+// run writes a batch in a transaction.
+func (s *statements) run(ctx context.Context, tx *sql.Tx, b batch, now int64) (outcomes, error) {
+	if s.db.Backend() == storage.SQLite {
+		ctx = context.WithoutCancel(ctx)
+	}
+	out := outcomes{marks: make([]error, len(b.marks)), claims: make([]result, len(b.claims))}
+	if err := s.mark(ctx, tx, b.marks, now, out.marks); err != nil {
+		return out, err
+	}
+	if len(b.claims) == 0 {
+		return out, nil
+	}
+	// One order for all gateways, so that two of them do not wait for each other's rows.
+	order := make([]int, len(b.claims))
+	for i := range order {
+		order[i] = i
+	}
+	claims := b.claims
+	slices.SortFunc(order, func(x, y int) int { return compareKeys(claims[x].request, claims[y].request) })
+	ids, err := s.insert(ctx, tx, insertRequestsSQL, order, now, func(args []any, i int) []any {
+		p := claims[i]
+		return append(args, p.request[:], p.holder, p.Signer[:], string(auth.StateOpen), ceil(p.RequestUntil))
+	})
+	if err != nil {
+		return out, err
+	}
+	slices.SortFunc(order, func(x, y int) int { return compareKeys(claims[x].token, claims[y].token) })
+	tokens, err := s.insert(ctx, tx, insertTokensSQL, order, now, func(args []any, i int) []any {
+		p := claims[i]
+		until := p.TokenUntil
+		if p.KeepUntil.After(until) {
+			until = p.KeepUntil
+		}
+		return append(args, p.token[:], p.holder, ceil(until))
+	})
+	if err != nil {
+		return out, err
+	}
+	if n := int64(len(claims)); tokens != n || ids != n {
+		for i, p := range claims {
+			if out.claims[i], err = s.settle(ctx, tx, p); err != nil {
+				return out, err
+			}
+		}
+	}
+	return out, s.purgeExpired(ctx, tx, len(claims), now)
+}
+
+func compareKeys(a, b key) int { return cmp.Compare(string(a[:]), string(b[:])) }
+
+// mark writes marks; what became of ends goes to outcomes.
+func (s *statements) mark(ctx context.Context, tx *sql.Tx, marks []mark, now int64, outcomes []error) error {
+	var order []int
+	for i, m := range marks {
+		if m.holder == 0 {
+			order = append(order, i)
+			outcomes[i] = auth.ErrNotOpen
+			continue
+		}
+		_, err := s.exec(ctx, tx, freeTokenSQL, m.token[:], m.holder)
+		if err == nil {
+			_, err = s.exec(ctx, tx, freeRequestSQL, m.request[:], m.holder)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if s.db.Backend() == storage.Postgres { // one round trip for many
+		slices.SortStableFunc(order, func(x, y int) int { return compareKeys(marks[x].request, marks[y].request) })
+		return inPowers(order, func(part []int) error { return s.endMany(ctx, tx, marks, part, now, outcomes) })
+	}
+	for _, i := range order {
+		n, err := s.exec(ctx, tx, endSQL, append(marks[i].row(nil), now)...)
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			outcomes[i] = nil
+		}
+	}
+	return nil
+}
+
+// row appends the parameters of an end.
+func (m *mark) row(args []any) []any {
+	var answer any // nil: NULL
+	if m.answer != nil {
+		answer = m.answer
+	}
+	return append(args, m.request[:], string(m.state), answer, ceil(m.until))
+}
+
+// endMany ends the requests of some marks with a statement of endsSQL.
+func (s *statements) endMany(ctx context.Context, tx *sql.Tx, marks []mark, part []int, now int64, outcomes []error) error {
+	args, at := make([]any, 0, 4*len(part)+1), make(map[key]int, len(part))
+	for _, i := range part {
+		args = marks[i].row(args)
+		if _, twice := at[marks[i].request]; !twice {
+			at[marks[i].request] = i
+		}
+	}
+	rows, err := tx.QueryContext(ctx, endsSQL(len(part)), append(args, now)...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var request sql.RawBytes
+		if err := rows.Scan(&request); err != nil {
+			return err
+		}
+		outcomes[at[key(request)]] = nil
+	}
+	return rows.Err()
+}
+
+// inPowers calls use with pieces of order whose lengths are powers of two up to maxRows, so that few statements serve all lengths.
+func inPowers(order []int, use func(part []int) error) error {
+	for size := maxRows; len(order) > 0; {
+		for size > len(order) {
+			size /= 2
+		}
+		if err := use(order[:size]); err != nil {
+			return err
+		}
+		order = order[size:]
+	}
+	return nil
+}
+
+// insert inserts a row for each index and returns how many rows are theirs.
+func (s *statements) insert(ctx context.Context, tx *sql.Tx, text func(n int) string, order []int, now int64, row func(args []any, i int) []any) (affected int64, err error) {
+	var args []any
+	err = inPowers(order, func(part []int) error {
+		args = args[:0]
+		for _, i := range part {
+			args = row(args, i)
+		}
+		n, err := s.exec(ctx, tx, text(len(part)), append(args, now)...)
+		affected += n
+		return err
+	})
+	return affected, err
+}
+
+// settle finds out which of its rows a claim got, and gives back the one if it did not get both.
+func (s *statements) settle(ctx context.Context, tx *sql.Tx, p *pending) (result, error) {
+	var token, request int64
+	var previous auth.Previous
+	var signer []byte
+	err := s.row(ctx, tx, findTokenSQL, p.token[:]).Scan(&token)
+	if err == nil {
+		err = s.row(ctx, tx, findRequestSQL, p.request[:]).Scan(&request, &signer, &previous.State, &previous.Answer)
+	}
+	switch {
+	case err != nil: // not sql.ErrNoRows: the insert that was in vain locked the row
+		return result{}, err
+	case token == p.holder && request == p.holder:
+		return result{outcome: auth.Claimed}, nil
+	case token == p.holder:
+		previous.Signer = common.BytesToAddress(signer)
+		_, err := s.exec(ctx, tx, freeTokenSQL, p.token[:], p.holder)
+		return result{outcome: auth.Conflict, previous: &previous}, err
+	case request == p.holder:
+		_, err := s.exec(ctx, tx, freeRequestSQL, p.request[:], p.holder)
+		return result{outcome: auth.Replayed}, err
+	default:
+		return result{outcome: auth.Replayed}, nil
+	}
+}
+
+// purgeExpired deletes some rows that have expired, if it is time.
+func (s *statements) purgeExpired(ctx context.Context, tx *sql.Tx, claims int, now int64) error {
+	if s.sincePurge += claims; s.sincePurge < purgeEvery {
+		return nil
+	}
+	s.sincePurge = 0
+	for i := range s.sweeps {
+		if err := s.step(ctx, tx, &s.sweeps[i], now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// step looks at the next rows of a table, from its start after the last one.
+func (s *statements) step(ctx context.Context, tx *sql.Tx, w *sweep, now int64) error {
+	var last []byte
+	err := s.row(ctx, tx, w.find, w.after).Scan(&last)
+	if errors.Is(err, sql.ErrNoRows) && len(w.after) > 0 {
+		w.after = []byte{}
+		err = s.row(ctx, tx, w.find, w.after).Scan(&last)
+	}
+	switch {
+	case errors.Is(err, sql.ErrNoRows): // the table is empty
+		return nil
+	case err != nil:
+		return err
+	}
+	_, err = s.exec(ctx, tx, w.remove, w.after, last, now)
+	w.after = last
+	return err
+}
