@@ -55,7 +55,7 @@ type SelectFields struct{ s selection }
 // From names the table.
 func (s SelectFields) From(t Table) SelectFrom {
 	s.s.from = t
-	return SelectFrom{SelectWhere{SelectOrder{SelectEnd{s.s}}}}
+	return SelectFrom{SelectWhere{SelectOrder{SelectEnd(s)}}}
 }
 
 // SelectFrom is a SELECT with its table; joins, the condition and all that [SelectWhere] offers may follow.
@@ -118,7 +118,7 @@ type SelectOrder struct{ SelectEnd }
 // Limit bounds the number of rows: to n if positive, not at all if zero, to none if negative.
 func (s SelectOrder) Limit(n int) SelectLimit {
 	s.s.limit = n
-	return SelectLimit{s.SelectEnd}
+	return SelectLimit(s)
 }
 
 // SelectLimit is a SELECT with its limit.
