@@ -1,11 +1,15 @@
 package gateway
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/pprof"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"dongate/auth"
 )
 
 // adminHandler serves the operator: /healthz, /readyz, /metrics, and pprof where
@@ -31,11 +35,17 @@ type Readiness struct {
 	Draining bool `json:"draining"`
 	// Waiting are the served DONs of which no shard has a quorum of nodes connected.
 	Waiting []string `json:"waiting,omitempty"`
+	// Storage says why used tokens cannot be recorded; "" when they can.
+	Storage string `json:"storage,omitempty"`
 }
 
-// Ready reports whether the server listens, is not draining and, for each served
-// DON, has a shard with a quorum of nodes connected (unless ReadyWithoutNodes).
-func (srv *Server) Ready() Readiness {
+// pingTimeout bounds how long a readiness check waits for the database of claims.
+const pingTimeout = time.Second
+
+// Ready reports whether the server listens, is not draining, can record used
+// tokens and, for each served DON, has a shard with a quorum of nodes connected
+// (unless ReadyWithoutNodes).
+func (srv *Server) Ready(ctx context.Context) Readiness {
 	r := Readiness{Draining: srv.draining.Load()}
 	for _, svc := range srv.services {
 		for _, d := range svc.dons {
@@ -44,12 +54,19 @@ func (srv *Server) Ready() Readiness {
 			}
 		}
 	}
-	r.Ready = !r.Draining && (len(r.Waiting) == 0 || srv.options.ReadyWithoutNodes)
+	if stored, ok := srv.claims.(auth.StoredClaims); ok {
+		ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+		defer cancel()
+		if err := stored.Ping(ctx); err != nil {
+			r.Storage = err.Error()
+		}
+	}
+	r.Ready = !r.Draining && r.Storage == "" && (len(r.Waiting) == 0 || srv.options.ReadyWithoutNodes)
 	return r
 }
 
-func (srv *Server) readyz(w http.ResponseWriter, _ *http.Request) {
-	r := srv.Ready()
+func (srv *Server) readyz(w http.ResponseWriter, req *http.Request) {
+	r := srv.Ready(req.Context())
 	w.Header().Set("Content-Type", "application/json")
 	if !r.Ready {
 		w.WriteHeader(http.StatusServiceUnavailable)

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"dongate/aggregation"
+	"dongate/auth"
 )
 
 // metrics are the gateway's own; every label has a bounded set of values (reasons
@@ -150,6 +151,10 @@ var (
 	descEvictions    = desc("cache_evictions_total", "Stored responses removed for room.", "service")
 	descClaims       = desc("claims_held", "Used tokens remembered.")
 	descIDs          = desc("request_ids_reserved", "Request ids open or used lately.")
+	descStored       = desc("claim_transactions_total", "Transactions of used tokens and request ids, on a database: committed or failed.", "outcome")
+	descStoredClaims = desc("claims_written_total", "Claims in the transactions that were committed; several share one when many come together.")
+	descStoredTime   = desc("claim_transaction_seconds_total", "Time spent in those transactions.")
+	descStoredQueue  = desc("claims_waiting", "Claims and ends of requests that wait to be written.")
 	descConcurrent   = desc("concurrent_requests", "Client requests being worked on, bounded by maxConcurrentRequests.")
 	descDraining     = desc("draining", "1 while shutting down.")
 )
@@ -157,7 +162,8 @@ var (
 // Describe implements prometheus.Collector.
 func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descSessions, descMargin, descSkew, descUp, descOpen, descOpenBytes, descWorkflows,
-		descKeys, descObservations, descMetaBytes, descConflicts, descRefused, descActing, descCacheEntries, descCacheBytes, descEvictions, descClaims, descIDs, descConcurrent, descDraining} {
+		descKeys, descObservations, descMetaBytes, descConflicts, descRefused, descActing, descCacheEntries, descCacheBytes, descEvictions, descClaims, descIDs,
+		descStored, descStoredClaims, descStoredTime, descStoredQueue, descConcurrent, descDraining} {
 		ch <- d
 	}
 }
@@ -205,6 +211,17 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	if claims, ids, err := srv.claims.Stats(ctx); err == nil { // a figure that cannot be had is left out
 		gauge(descClaims, float64(claims))
 		gauge(descIDs, float64(ids))
+	}
+	if stored, ok := srv.claims.(auth.StoredClaims); ok {
+		a := stored.Activity()
+		count := func(d *prometheus.Desc, v float64, labels ...string) {
+			ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
+		}
+		count(descStored, float64(a.Transactions), "committed")
+		count(descStored, float64(a.Failed), "failed")
+		count(descStoredClaims, float64(a.Claims))
+		count(descStoredTime, a.Time.Seconds())
+		gauge(descStoredQueue, float64(a.Waiting))
 	}
 	gauge(descConcurrent, float64(srv.clients.gate.Load()))
 	gauge(descDraining, truth(srv.draining.Load()))

@@ -176,7 +176,7 @@ func (svc *service) claim(ctx context.Context, w *aggregation.Workflow, signer c
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), c.deadline)
 	defer cancel()
 	outcome, previous, err := svc.claims.Claim(ctx, auth.Claim{
-		Signer: signer, TokenID: t.ID, TokenUntil: t.Expires,
+		Signer: signer, TokenID: t.ID, TokenUntil: t.Expires, KeepUntil: time.Now().Add(svc.config.JWTReplayPeriod),
 		WorkflowID: w.ID, RequestID: c.request.ID,
 		RequestUntil: c.deadline.Add(svc.config.RequestIDPeriod()),
 	})

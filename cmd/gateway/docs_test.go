@@ -31,15 +31,24 @@ func TestDocumentCommands(t *testing.T) {
 // TestCommandHelp holds that every command explains itself.
 func TestCommandHelp(t *testing.T) {
 	t.Parallel()
-	for _, cmd := range newRoot(&world{}).Commands() {
-		require.NotEmpty(t, cmd.Short, cmd.Name())
-		require.Greater(t, len(cmd.Long), len(cmd.Short), cmd.Name())
-		require.Contains(t, cmd.Example, "gateway "+cmd.Name(), cmd.Name())
-		cmd.Flags().VisitAll(func(f *pflag.Flag) { require.NotEmpty(t, f.Usage, "%s --%s", cmd.Name(), f.Name) })
+	for _, cmd := range allCommands(newRoot(&world{})) {
+		require.NotEmpty(t, cmd.Short, cmd.CommandPath())
+		require.Greater(t, len(cmd.Long), len(cmd.Short), cmd.CommandPath())
+		require.Contains(t, cmd.Example, cmd.CommandPath())
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { require.NotEmpty(t, f.Usage, "%s --%s", cmd.CommandPath(), f.Name) })
 		for line := range strings.Lines(cmd.Long + "\n" + cmd.Example) {
-			require.LessOrEqual(t, len(strings.TrimRight(line, "\n")), 100, "%s: %s", cmd.Name(), line)
+			require.LessOrEqual(t, len(strings.TrimRight(line, "\n")), 100, "%s: %s", cmd.CommandPath(), line)
 		}
 	}
+}
+
+// allCommands are the commands below cmd, each before those below itself.
+func allCommands(cmd *cobra.Command) []*cobra.Command {
+	var all []*cobra.Command
+	for _, sub := range cmd.Commands() {
+		all = append(append(all, sub), allCommands(sub)...)
+	}
+	return all
 }
 
 func commandReference(root *cobra.Command) string {
@@ -54,12 +63,15 @@ func commandReference(root *cobra.Command) string {
 	for _, c := range exitCodes {
 		fmt.Fprintf(&b, "| %d | %s |\n", c.code, c.meaning)
 	}
-	for _, cmd := range root.Commands() {
-		fmt.Fprintf(&b, "\n## gateway %s\n\n%s.\n\n```text\n%s\n```\n", cmd.Name(), cmd.Short, cmd.UseLine())
+	for _, cmd := range allCommands(root) {
+		fmt.Fprintf(&b, "\n## %s\n\n%s.\n\n```text\n%s\n```\n", cmd.CommandPath(), cmd.Short, cmd.UseLine())
 		if rest := strings.TrimPrefix(cmd.Long, cmd.Short+"."); strings.TrimSpace(rest) != "" {
 			fmt.Fprintf(&b, "\n```text\n%s\n```\n", strings.TrimSpace(rest))
 		}
 		fmt.Fprintf(&b, "\nExamples:\n\n```sh\n%s\n```\n", unindent(cmd.Example))
+		if cmd.HasSubCommands() {
+			continue
+		}
 		fmt.Fprintf(&b, "\nFlags:\n\n```text\n%s\n```\n", strings.TrimRight(cmd.LocalFlags().FlagUsages(), "\n"))
 	}
 	return b.String()

@@ -15,6 +15,7 @@ const (
 	exitConfig       = 3
 	exitLocal        = 4
 	exitStart        = 5
+	exitStorage      = 6
 	exitRequest      = 10
 	exitUnauthorized = 11
 	exitRateLimited  = 12
@@ -36,6 +37,7 @@ var exitCodes = []struct {
 	{exitConfig, "the configuration is wrong; every problem is listed"},
 	{exitLocal, "a key, password or input file cannot be read or used"},
 	{exitStart, "serve: a listener cannot be opened"},
+	{exitStorage, "the database cannot be opened, is damaged, or has a schema that is not this gateway's"},
 	{exitRequest, "trigger: the request was refused as wrong, or the workflow is unknown"},
 	{exitUnauthorized, "trigger: the signer is not authorised, or the token was refused or used before"},
 	{exitRateLimited, "trigger: a rate limit refused it; try again later"},

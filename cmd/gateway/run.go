@@ -72,13 +72,24 @@ Try it with no set-up at all:  gateway demo
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage(cmd, err)
 	})
-	root.AddCommand(newServe(w), newCheck(w), newDemo(w), newTrigger(w), newToken(w), newNode(w), newVersion(w))
+	root.AddCommand(newServe(w), newCheck(w), newDemo(w), newTrigger(w), newToken(w), newNode(w), newMigrate(w), newStore(w), newVersion(w))
 	for _, cmd := range root.Commands() {
-		cmd.Args = noArguments
-		cmd.Flags().SortFlags = false
-		cmd.DisableFlagsInUseLine = true
+		tidy(cmd)
 	}
 	return root
+}
+
+// tidy sets what is the same for all commands, on cmd and those below it.
+func tidy(cmd *cobra.Command) {
+	cmd.Args = noArguments
+	cmd.Flags().SortFlags = false
+	cmd.DisableFlagsInUseLine = true
+	for _, sub := range cmd.Commands() {
+		tidy(sub)
+	}
+	if cmd.HasSubCommands() {
+		cmd.RunE = func(*cobra.Command, []string) error { return usage(cmd, errors.New("say which: "+cmd.Use)) }
+	}
 }
 
 // exitCodeText is the table of exit codes as the root help shows it.

@@ -131,7 +131,7 @@ func scriptStart(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	cmd := exec.Command(path, args[2:]...)
 	cmd.Dir = ts.Getenv("WORK")
-	for _, name := range []string{"PATH", "HOME", "TMPDIR", "NO_COLOR", "TERM", "DONGATE_PRIVATE_KEY", "DONGATE_URL", "DONGATE_CONFIG", "GOCOVERDIR"} {
+	for _, name := range []string{"PATH", "HOME", "TMPDIR", "NO_COLOR", "TERM", "DONGATE_PRIVATE_KEY", "DONGATE_URL", "DONGATE_CONFIG", "DONGATE_STORAGE_DSN", "DONGATE_STORAGE_DRIVER", "DONGATE_STORAGE_MIGRATE", "STATE_DIRECTORY", "GOCOVERDIR"} {
 		if v := ts.Getenv(name); v != "" {
 			cmd.Env = append(cmd.Env, name+"="+v)
 		}

@@ -3,13 +3,17 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 
+	"dongate/auth/sqlclaims"
+	"dongate/config"
 	"dongate/gateway"
 )
 
@@ -33,9 +37,13 @@ Signals:
   a second one     end at once, exit 130
   SIGHUP           noted in the log; the configuration is not reloaded yet
 
+Used tokens and request ids are kept in the database that storage names: by
+default the file dongate.db in $STATE_DIRECTORY, or else beside the configuration
+file. Its schema is brought up to date, unless storage.migrate is "manual".
+
 A configuration with problems is refused as a whole: they are listed as
 'gateway check' does, and the exit code is 3. A listener that cannot be opened is
-exit code 5.`,
+exit code 5, a database exit code 6.`,
 		Example: `  gateway serve --config gateway.json
   DONGATE_LOG_LEVEL=debug gateway serve --config gateway.json
   DONGATE_CONFIG=/etc/dongate/gateway.json gateway serve`,
@@ -68,7 +76,21 @@ func serve(ctx context.Context, w *world, l *loaded, ready bool) error {
 	v := readVersion()
 	log.Info("starting", zap.String("version", v.Version), zap.String("commit", v.Commit), zap.String("crypto", v.Crypto),
 		zap.String("config", l.file), zap.String("gatewayId", l.config.ConnectionManager.AuthGatewayID))
-	srv, err := gateway.New(gateway.Options{Config: l.config, Log: log, ReadyWithoutNodes: ready, Version: v.Version})
+	o := gateway.Options{Config: l.config, Log: log, ReadyWithoutNodes: ready, Version: v.Version}
+	if l.config.Storage.Driver != config.DriverMemory {
+		db, err := openStore(ctx, w, l, log)
+		if err != nil {
+			return err
+		}
+		defer closeLogged(log, "database", db)
+		claims, err := sqlclaims.Open(ctx, db, sqlclaims.Options{Log: log, AnswerPeriod: longestReservation(l.config)})
+		if err != nil {
+			return storageFailure(err, l)
+		}
+		defer closeLogged(log, "claims", claims)
+		o.Claims = claims
+	}
+	srv, err := gateway.New(o)
 	if err != nil {
 		return err
 	}
@@ -93,6 +115,22 @@ func serve(ctx context.Context, w *world, l *loaded, ready bool) error {
 		log.Warn("some connections were cut off", zap.Error(err))
 	}
 	return nil
+}
+
+// closeLogged closes c when the gateway has stopped.
+func closeLogged(log *zap.Logger, name string, c io.Closer) {
+	if err := c.Close(); err != nil {
+		log.Error("not closed in order", zap.String("what", name), zap.Error(err))
+	}
+}
+
+// longestReservation is how long a closed request id is kept at most.
+func longestReservation(c *config.Config) time.Duration {
+	var longest time.Duration
+	for _, s := range c.Services {
+		longest = max(longest, s.Handler.RequestIDPeriod())
+	}
+	return longest
 }
 
 // startHint says what to do about a listener that cannot be opened.
