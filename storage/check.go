@@ -99,19 +99,6 @@ func (db *DB) checkPostgres(ctx context.Context) ([]string, error) {
 }
 
 // collect returns the values of a query's one column, with an error those before it.
-func collect[T any](ctx context.Context, pool *sql.DB, query string, args ...any) ([]T, error) {
-	rows, err := pool.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var values []T
-	for rows.Next() {
-		var v T
-		if err := rows.Scan(&v); err != nil {
-			return values, err
-		}
-		values = append(values, v)
-	}
-	return values, rows.Err()
+func collect[T any](ctx context.Context, q Querier, query string, args ...any) ([]T, error) {
+	return Collect(Query(ctx, q, Column[T], query, args...))
 }

@@ -117,22 +117,20 @@ func (db *DB) status(ctx context.Context, d Domain) (Status, error) {
 		return Status{}, err
 	}
 	if found {
-		rows, err := db.read.QueryContext(ctx, "SELECT version_id, tstamp FROM "+d.versionTable())
-		if err != nil {
-			return Status{}, err
+		type row struct {
+			version int64
+			at      time.Time
 		}
-		defer rows.Close()
-		for rows.Next() {
-			var version int64
-			var at time.Time
-			if err := rows.Scan(&version, &at); err != nil {
+		scan := func(rows *sql.Rows) (r row, err error) {
+			err = rows.Scan(&r.version, &r.at)
+			return r, err
+		}
+		for r, err := range Query(ctx, db.read, scan, "SELECT version_id, tstamp FROM "+d.versionTable()) {
+			if err != nil {
 				return Status{}, err
 			}
-			applied[version] = at
-			s.Version = max(s.Version, version)
-		}
-		if err := rows.Err(); err != nil {
-			return Status{}, err
+			applied[r.version] = r.at
+			s.Version = max(s.Version, r.version)
 		}
 	}
 	for _, source := range provider.ListSources() {
