@@ -1,8 +1,7 @@
 // Package query builds SQL statements for SQLite and PostgreSQL from one description. It runs nothing and knows no table.
 //
 // A statement is put together in stages, each a type of its own that offers only what may follow, so that a clause in the wrong place
-// does not compile. Columns carry the Go type of their values. What a statement is rendered for enters last, with [Select] and the others'
-// Format(interpreter):
+// does not compile. Columns carry the Go type of their values. The backend enters last, as the argument of Format:
 //
 //	tokens := query.NewTable(prefix + "tokens")
 //	txID := query.NewColumn[string](tokens, "tx_id")

@@ -137,7 +137,8 @@ func (s SelectLimit) Offset(n int) SelectEnd {
 type SelectEnd struct{ s selection }
 
 // ForUpdateSkipLocked locks the rows and passes over those that others have locked. It renders nothing on SQLite, where a writing
-// transaction is alone.
+// transaction is alone. As a sub-select PostgreSQL may run it more than once, and so change more rows than its limit says: what
+// RETURNING returns is what was changed.
 func (s SelectEnd) ForUpdateSkipLocked() SelectEnd {
 	s.s.lock = true
 	return s
