@@ -20,6 +20,10 @@ type DB struct {
 	path    string          // SQLite's file
 	server  *pgx.ConnConfig // PostgreSQL's connections, for those that are not the pool's
 
+	changes      *sqliteChanges // of SQLite's writing connection
+	notifierOnce sync.Once
+	notifier     *Notifier
+
 	closeOnce sync.Once
 	closeErr  error
 	cleanup   func() error // what is left to do after both sides are closed; nil: nothing
@@ -57,10 +61,11 @@ func (db *DB) Read() *sql.DB { return db.read }
 // Write returns the side that changes rows.
 func (db *DB) Write() WriteDB { return db.write }
 
-// Close closes every connection and, with DriverMemory, removes the files. It waits for statements that run. Calls after the first
+// Close closes the notifier and every connection and, with DriverMemory, removes the files. It waits for statements that run. Calls after the first
 // return what the first returned.
 func (db *DB) Close() error {
 	db.closeOnce.Do(func() {
+		db.Notifier().Close() // made here where it was not, so that none is made later
 		// The reading side first: SQLite tidies the log into the file when the last connection goes, which only a writer can.
 		errs := []error{db.read.Close(), db.write.Close()}
 		if db.cleanup != nil {

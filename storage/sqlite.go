@@ -43,10 +43,12 @@ func openSQLite(ctx context.Context, c Config, path, writeSync string) (*DB, err
 	if err := prepareFile(path, c.Log); err != nil {
 		return nil, err
 	}
-	writer, err := sqlitePool(path, "_txlock=immediate&_pragma=foreign_keys(ON)&_pragma=synchronous("+writeSync+")")
+	changes := &sqliteChanges{}
+	connector, err := sqliteConnector(path, "_txlock=immediate&_pragma=foreign_keys(ON)&_pragma=synchronous("+writeSync+")")
 	if err != nil {
 		return nil, err
 	}
+	writer := sql.OpenDB(hookingConnector{connector, changes})
 	writer.SetMaxOpenConns(1)
 	writer.SetMaxIdleConns(1)
 	// A commit in the log needs no flush of a reader's own; NORMAL is for the checkpoint a reader may be the one to run.
@@ -56,7 +58,8 @@ func openSQLite(ctx context.Context, c Config, path, writeSync string) (*DB, err
 	}
 	reader.SetMaxOpenConns(c.MaxReadConns)
 	reader.SetMaxIdleConns(c.MaxReadConns)
-	db := &DB{backend: SQLite, log: c.Log, read: reader, write: newBusyRetry(writer, c.Log), path: path}
+	db := &DB{backend: SQLite, log: c.Log, read: reader, write: newBusyRetry(writer, c.Log), path: path, changes: changes}
+	changes.db = db
 
 	// The writer connects first: it turns a new file into one with a write-ahead log, which needs the file to itself for a moment
 	// and reports busy at once where another process does the same.
