@@ -1,7 +1,7 @@
 # dongate: `make demo` shows the main job, `make test` proves it.
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
-.PHONY: build demo test check lint race fuzz bench docs clean
+.PHONY: build demo test check lint race fuzz soak bench docs clean postgres
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 COMMIT  ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null)
@@ -18,13 +18,26 @@ build:
 demo: build
 	@bin/gateway demo
 
-# Everything but benchmarks, soaks and the race detector.
-test:
+# Everything but benchmarks, long soaks and the race detector.
+test: postgres
 	go test -shuffle=on ./...
 
 # What `make test` runs, again under the race detector, after the linters and
-# before some seconds of fuzzing per target.
+# before some seconds of fuzzing per target and of soaking per test.
 check: lint race fuzz
+	$(MAKE) soak SOAK=20s
+
+# Crashes, races and locks, for as long as SOAK says each: 10m is enough for 100
+# kills of a gateway.
+SOAK ?= 10m
+soak: postgres
+	DONGATE_SOAK=$(SOAK) go test -count=1 -timeout 2h -run '^TestSoak' -v ./... 2>&1 | grep -v -e '^=== ' -e 'no test' -e 'no tests'; exit $${PIPESTATUS[0]}
+
+# Tests start a private PostgreSQL cluster from installed server programs.
+postgres:
+	@test -n "$$DONGATE_TEST_POSTGRES_DSN" || command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || \
+	  { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q postgresql; } || \
+	  { echo "the tests need a PostgreSQL server: install one (Debian: sudo apt-get install postgresql), or name one in DONGATE_TEST_POSTGRES_DSN" >&2; exit 1; }
 
 lint:
 	@out=$$(gofmt -l .); if [ -n "$$out" ]; then echo "gofmt: $$out"; exit 1; fi
@@ -46,8 +59,10 @@ fuzz:
 
 # Ratios to a floor measured in the same run; see docs/performance.md.
 bench:
-	go test -run "^$$" -bench "TriggerCPU|IdleSession|FaultyNodes|BadTokens|Action" -benchtime 1x ./gateway
-	go test -run "^$$" -bench . ./jsonrpc ./auth ./aggregation ./ratelimit ./connector ./cache ./egress
+	go test -run "^$$" -bench "TriggerCPU|IdleSession|FaultyNodes|BadTokens|DurableClaims|Action" -benchtime 1x ./gateway
+	go test -run "^$$" -bench GroupCommit -benchtime 1x ./auth/sqlclaims
+	go test -run "^$$" -bench Used ./auth/sqlclaims
+	go test -run "^$$" -bench . ./jsonrpc ./auth ./aggregation ./ratelimit ./connector ./cache ./egress ./storage ./storage/query
 
 # Documents that come from the code; `make test` fails when they differ.
 docs:

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -21,8 +22,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dongate/auth"
+	"dongate/auth/sqlclaims"
 	"dongate/config"
 	"dongate/jsonrpc"
+	"dongate/storage"
 )
 
 // Benchmarks compare the gateway with a floor: a process that does the same
@@ -43,7 +46,7 @@ func runBenchProcess(role string) {
 		if err != nil {
 			panic(err)
 		}
-		srv, err := New(Options{Config: c})
+		srv, err := New(Options{Config: c, Claims: openBenchClaims(c)})
 		if err != nil {
 			panic(err)
 		}
@@ -73,6 +76,26 @@ func runBenchProcess(role string) {
 		}
 		fmt.Println((u.Utime.Sec+u.Stime.Sec)*1e6 + u.Utime.Usec + u.Stime.Usec)
 	}
+}
+
+// openBenchClaims opens the claims of a configuration that names a database.
+func openBenchClaims(c *config.Config) auth.Claims {
+	if c.Storage.DSN == "" {
+		return nil
+	}
+	ctx := context.Background()
+	db, err := storage.Open(ctx, storage.Config{Driver: c.Storage.Driver, DSN: c.Storage.DSN.Reveal()})
+	if err != nil {
+		panic(err)
+	}
+	if err := db.Migrate(ctx, sqlclaims.Domain); err != nil {
+		panic(err)
+	}
+	claims, err := sqlclaims.Open(ctx, db, sqlclaims.Options{})
+	if err != nil {
+		panic(err)
+	}
+	return claims
 }
 
 // floorServer is the exchange without the product: one HTTP exchange, one request
@@ -251,20 +274,23 @@ func (p *benchProcess) connectNodes(shard string, signers []auth.Signer, do func
 	return conns
 }
 
-// serveOrigin is an endpoint that answers every request with 1 KiB.
+// serveOrigin is an endpoint that answers GET /<n> with n bytes, and /hang never.
 func serveOrigin() string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		panic(err)
 	}
-	body := []byte(strings.Repeat("x", 1<<10))
+	body := []byte(strings.Repeat("x", 1<<20))
 	go func() {
 		_ = http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/hang" {
 				<-r.Context().Done()
 				return
 			}
-			_, _ = w.Write(body)
+			n, _ := strconv.Atoi(r.URL.Path[1:])
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("Content-Length", strconv.Itoa(n))
+			_, _ = w.Write(body[:n])
 		}))
 	}()
 	return l.Addr().String()

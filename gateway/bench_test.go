@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -23,7 +24,10 @@ import (
 )
 
 // benchFile is a configuration with one shard of n nodes and no limits.
-func benchFile(n, f int) (string, []auth.Signer) {
+func benchFile(n, f int) (string, []auth.Signer) { return benchFileOn(n, f, nil) }
+
+// benchFileOn is benchFile with a storage section.
+func benchFileOn(n, f int, storage map[string]any) (string, []auth.Signer) {
 	var signers []auth.Signer
 	var nodes []any
 	for i := range n {
@@ -39,6 +43,7 @@ func benchFile(n, f int) (string, []auth.Signer) {
 			"handlers": []any{map[string]any{"name": "http-capabilities", "config": unlimited()}}}},
 		"shardedDONs": []any{map[string]any{"donName": "don", "f": f, "shards": []any{map[string]any{"nodes": nodes}}}},
 		"admin":       map[string]any{"port": -1},
+		"storage":     storage,
 	})), signers
 }
 
@@ -97,14 +102,16 @@ func (c *benchClient) until(w workflow.Metadata) {
 	require.Eventually(c.tb, func() bool { status, _ := c.send(c.sign(w)); return status == 200 }, 10*time.Second, 10*time.Millisecond)
 }
 
-// run sends n triggers from some clients at once; tokens are signed beforehand.
-func (c *benchClient) run(w workflow.Metadata, n, clients int) {
+// run sends n triggers from some clients at once and returns how long that took;
+// tokens are signed beforehand.
+func (c *benchClient) run(w workflow.Metadata, n, clients int) time.Duration {
 	all := make([]signed, n)
 	for i := range all {
 		all[i] = c.sign(w)
 	}
 	var next atomic.Int64
 	var wg sync.WaitGroup
+	start := time.Now()
 	for range clients {
 		wg.Go(func() {
 			for {
@@ -120,6 +127,7 @@ func (c *benchClient) run(w workflow.Metadata, n, clients int) {
 		})
 	}
 	wg.Wait()
+	return time.Since(start)
 }
 
 func median(v []float64) float64 {
@@ -162,6 +170,42 @@ func BenchmarkTriggerCPU(b *testing.B) {
 	b.ReportMetric(median(gs), "gateway-µs/trigger")
 	b.ReportMetric(median(fs), "floor-µs/trigger")
 	b.ReportMetric(median(ratios), "ratio")
+}
+
+// BenchmarkDurableClaims is the throughput of triggers with claims on SQLite, each
+// flushed to the disk before its request is dispatched, over that with claims in
+// memory, for 16 and 64 concurrent clients: the median of alternating pairs.
+func BenchmarkDurableClaims(b *testing.B) {
+	const pairs, triggers = 9, 2000
+	w := theWorkflow()
+	start := func(storage map[string]any) (*benchProcess, *benchClient) {
+		cfg, signers := benchFileOn(4, 1, storage)
+		p := startBenchProcess(b, "gateway", cfg)
+		p.connectNodes("don", signers, acceptBytes(w))
+		c := newBenchClient(b, p.user, 1024)
+		c.until(w)
+		c.run(w, triggers, 64)
+		return p, c
+	}
+	_, memory := start(nil)
+	p, durable := start(map[string]any{"driver": "sqlite", "dsn": filepath.Join(b.TempDir(), "bench.db")})
+	for _, clients := range []int{16, 64} {
+		b.Run(fmt.Sprint(clients), func(b *testing.B) {
+			for range b.N {
+				var ratios, rates, cpus []float64
+				for range pairs {
+					m := memory.run(w, triggers, clients)
+					before := p.ask("cpu")
+					d := durable.run(w, triggers, clients)
+					cpus = append(cpus, float64(p.ask("cpu")-before)/triggers)
+					ratios, rates = append(ratios, m.Seconds()/d.Seconds()), append(rates, triggers/d.Seconds())
+				}
+				b.ReportMetric(median(rates), "triggers/s")
+				b.ReportMetric(median(cpus), "gateway-µs/trigger")
+				b.ReportMetric(median(ratios), "ratio")
+			}
+		})
+	}
 }
 
 // BenchmarkIdleSession is the memory of an idle session, of 1000.

@@ -104,7 +104,7 @@ func endsSQL(n int) string {
 // the whole table in a fraction of the time that a claim is kept, whatever the rate of claims.
 const (
 	purgeEvery = 64
-	purgeRows  = 256
+	purgeRows  = 128
 )
 
 // sweep goes through the keys of a table.
