@@ -21,7 +21,7 @@ func (c *Cache[V]) Start(ctx context.Context, call Call[V], done func(v V, hit b
 	}
 	// From here on the flight may end w at any time; what is armed after that does
 	// nothing, and is stopped by arm itself.
-	w.arm(ctx, call.Timeout)
+	w.arm(ctx, call.patience())
 }
 
 // waiter is a call of Start that waits for a flight.

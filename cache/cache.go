@@ -35,8 +35,8 @@ type Call[V any] struct {
 	// Timeout is how long the call waits; 0 or less: as long as its context allows.
 	Timeout time.Duration
 
-	// Limit is how long a fetch that this call starts may take, whoever waits; 0 or less: as long as anyone does. A call whose Timeout reaches beyond the
-	// end of a running fetch does not share it but starts the next one: it would get a failure before its time.
+	// Limit is how long a fetch that this call starts may take, whoever waits; 0 or less: as long as anyone does. It is kept by bounding the waiting: this
+	// call's to Limit, and a call that would wait beyond the end of a running fetch does not share it but starts the next one.
 	Limit time.Duration
 
 	// Late, if set, is asked for the outcome of those whose Timeout ends before the fetch that this call started; nil is a [TimeoutError]. It must neither
@@ -49,8 +49,8 @@ type Call[V any] struct {
 	// Admit is called under the cache's lock, so that callers that will share do not compete for admission: it must neither block nor call the cache.
 	Admit func() (release func(), err error)
 
-	// Fetch gets the value. It must return soon after ctx is done, which happens when nobody waits any longer or Limit is over; until it does it keeps
-	// what Admit gave. The value is shared by many and must never change. size is how many bytes of memory it holds; cacheable is whether it may be
+	// Fetch gets the value. It must return soon after ctx is done, which happens when nobody waits any longer; until it does it keeps what Admit gave.
+	// The value is shared by many and must never change. size is how many bytes of memory it holds; cacheable is whether it may be
 	// stored. With an error the other results count for nothing. A panic is a [PanicError] for all who wait.
 	Fetch func(ctx context.Context) (v V, size int64, cacheable bool, err error)
 }
@@ -73,7 +73,7 @@ type Stats struct {
 }
 
 // Cache keeps and shares values; see the package's comment. Its methods may be called by several goroutines at once. It starts a goroutine for each
-// fetch, which ends when Fetch returns; there is nothing to close.
+// fetch, which ends when Fetch returns; there is nothing to close unless that is to be soon.
 type Cache[V any] struct {
 	maxWaiters int
 	epoch      time.Time
@@ -82,6 +82,8 @@ type Cache[V any] struct {
 	mu      sync.Mutex // guards everything below and the changing fields of each flight
 	store   store[V]
 	flights map[Key]*flight[V] // running fetches that calls may join
+	running ring[flight[V]]    // all of them
+	closed  error              // why no fetch is started any more
 	waiters map[string]int     // by owner, calls that joined; no zeros
 	begun   uint64             // fetches begun; numbers them
 	stats   Stats              // but what can be counted elsewhere
@@ -100,6 +102,7 @@ func New[V any](cfg Config) *Cache[V] {
 	if c.clock != nil {
 		c.epoch = c.clock()
 	}
+	c.running.init()
 	c.store.init(cfg.TTL, cfg.MaxBytes)
 	return c
 }
@@ -140,6 +143,27 @@ func (c *Cache[V]) Do(ctx context.Context, call Call[V]) (v V, hit bool, err err
 	}
 	v, err = c.wait(ctx, s, &call)
 	return v, false, err
+}
+
+// Close ends what is under way: all calls that wait get cause, and so do later ones that would start a fetch; the fetches are cancelled, and not waited
+// for. What is stored stays. Closing again changes nothing.
+func (c *Cache[V]) Close(cause error) {
+	c.mu.Lock()
+	if c.closed == nil {
+		c.closed = cause
+	}
+	var ended []*flight[V]
+	var told []*waiter[V]
+	for n := c.running.next; n != &c.running; n = n.next {
+		if f := n.item; f.waiting > 0 && !f.finished {
+			ended, told = append(ended, f), append(told, c.conclude(f, cause))
+		}
+	}
+	c.mu.Unlock()
+	for i, f := range ended {
+		f.cancel()
+		f.tell(told[i])
+	}
 }
 
 // Sweep removes the entries that have reached the time to live at now and returns how many. It never holds the lock for long.

@@ -244,7 +244,10 @@ func TestLimit(t *testing.T) {
 			time.Sleep(after)
 			got, _, err := c.Do(t.Context(), Call[string]{Key: Key{1}, Owner: "o", MaxAge: second, Timeout: timeout, Limit: 10 * second,
 				Fetch: func(ctx context.Context) (string, int64, bool, error) {
-					return v, 1, true, func() error { <-ctx.Done(); return ctx.Err() }()
+					require.NotEmpty(t, v, "it starts no fetch")
+					<-ctx.Done()
+					require.LessOrEqual(t, time.Since(start)-after, 10*second, v)
+					return "", 0, false, ctx.Err()
 				}})
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			require.Empty(t, got)
@@ -252,14 +255,60 @@ func TestLimit(t *testing.T) {
 		}
 		var wg sync.WaitGroup
 		wg.Go(func() { ask(0, 0, "first", 10*second) })
-		wg.Go(func() { ask(second, 9*second, "", 10*second) })         // may wait to its end
-		wg.Go(func() { ask(4*second, 0, "", 10*second) })              // has no end of its own
-		wg.Go(func() { ask(5*second, 6*second, "second", 11*second) }) // would wait longer
-		wg.Go(func() { ask(6*second, 5*second, "shared", 11*second) }) // of the two that run it shares the later one
-		wg.Go(func() { ask(12*second, 9*second, "third", 21*second) }) // nothing runs any more
+		wg.Go(func() { ask(second, 9*second, "", 10*second) })          // may wait to its end
+		wg.Go(func() { ask(4*second, time.Hour, "second", 14*second) }) // would wait longer
+		wg.Go(func() { ask(5*second, 6*second, "", 11*second) })        // of the two that run it shares the later one
+		wg.Go(func() { ask(6*second, 0, "third", 16*second) })
+		wg.Go(func() { ask(17*second, 9*second, "fourth", 26*second) }) // nothing runs any more
 		wg.Wait()
-		require.EqualValues(t, 3, c.Stats().Misses)
-		require.EqualValues(t, 3, c.Stats().Shared)
+		synctest.Wait()
+		require.EqualValues(t, 4, c.Stats().Misses)
+		require.EqualValues(t, 2, c.Stats().Shared)
+		require.Zero(t, c.Stats().Fetches)
+	})
+}
+
+// Close ends all waiting with its cause, whatever the fetches do, and no fetch is started after it.
+func TestClose(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := newCache()
+		put(t, c, Key{9}, "o", "stored")
+		stopping := errors.New("stopping")
+		told := make(chan error, 9)
+		call := Call[string]{Key: Key{1}, Owner: "o", MaxAge: second, Store: true, Fetch: func(ctx context.Context) (string, int64, bool, error) {
+			<-ctx.Done()
+			time.Sleep(second)
+			return "late", 4, true, nil
+		}}
+		for i := range 3 { // two share a fetch, one has its own
+			call := call
+			if i == 2 {
+				call.MaxAge = 0
+			}
+			c.Start(t.Context(), call, func(_ string, _ bool, err error) { told <- err })
+			go func() {
+				_, _, err := c.Do(t.Context(), call)
+				told <- err
+			}()
+		}
+		synctest.Wait()
+		require.Equal(t, 3, c.Stats().Fetches)
+		c.Close(stopping)
+		for range 6 {
+			require.Equal(t, stopping, <-told)
+		}
+		synctest.Wait()
+		require.Zero(t, c.Stats().Waiters)
+		_, _, err := c.Do(t.Context(), Call[string]{Key: Key{2}, Fetch: fails})
+		require.Equal(t, stopping, err)
+		c.Close(errors.New("again"))
+		_, _, err = c.Do(t.Context(), Call[string]{Key: Key{2}, Fetch: fails})
+		require.Equal(t, stopping, err)
+		time.Sleep(second)
+		synctest.Wait()
+		require.Zero(t, c.Stats().Fetches)
+		require.Empty(t, get(c, Key{1}, time.Hour), "what came late is dropped")
+		require.Equal(t, "stored", get(c, Key{9}, time.Hour))
 	})
 }
 

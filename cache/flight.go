@@ -9,9 +9,9 @@ import (
 // flight is one fetch and all who wait for it.
 type flight[V any] struct {
 	key    Key
-	number uint64 // fetches that began later have higher ones
-	cancel context.CancelFunc
-	until  time.Time // when its context ends at the latest; zero: never
+	number uint64             // fetches that began later have higher ones
+	cancel context.CancelFunc // the last one out calls it, and run at its end
+	until  time.Time          // nobody waits longer; zero: no end
 	late   func() error
 
 	// Guarded by Cache.mu.
@@ -21,6 +21,7 @@ type flight[V any] struct {
 	finished bool            // value and err are set
 	done     chan struct{}   // closed when finished; nil as long as no call of Do waits
 	seated   ring[waiter[V]] // calls of Start that wait; the one that came last is first
+	place    ring[flight[V]] // in Cache.running until the fetch has returned
 
 	// Set before finished, constant after.
 	value V
@@ -53,7 +54,7 @@ func (c *Cache[V]) enter(ctx context.Context, call *Call[V], w *waiter[V]) (s se
 			c.stats.Hits++
 			return s, v, nil
 		}
-		if f := c.flights[call.Key]; f != nil && f.outlasts(call.Timeout) {
+		if f := c.flights[call.Key]; f != nil && f.outlasts(call.patience()) {
 			if c.waiters[call.Owner] >= c.maxWaiters {
 				c.stats.Refused++
 				return s, v, &TooManyWaitersError{Limit: c.maxWaiters}
@@ -64,6 +65,9 @@ func (c *Cache[V]) enter(ctx context.Context, call *Call[V], w *waiter[V]) (s se
 	}
 	if ctx.Err() != nil {
 		return s, v, context.Cause(ctx)
+	}
+	if c.closed != nil {
+		return s, v, c.closed
 	}
 	var release func()
 	if call.Admit != nil {
@@ -87,9 +91,17 @@ func (f *flight[V]) seat(joined bool, w *waiter[V]) seat[V] {
 	return s
 }
 
+// patience is how long the call waits; 0: without end.
+func (c *Call[V]) patience() time.Duration {
+	if c.Limit > 0 && (c.Timeout <= 0 || c.Timeout > c.Limit) {
+		return c.Limit
+	}
+	return max(c.Timeout, 0)
+}
+
 // outlasts reports whether the flight may go on for as long as a call waits that comes now.
-func (f *flight[V]) outlasts(timeout time.Duration) bool {
-	return f.until.IsZero() || time.Until(f.until) >= timeout
+func (f *flight[V]) outlasts(patience time.Duration) bool {
+	return f.until.IsZero() || patience > 0 && time.Until(f.until) >= patience
 }
 
 // timedOut is the outcome of a call that waited for so long in vain.
@@ -111,20 +123,22 @@ func (c *Cache[V]) join(f *flight[V], call *Call[V]) {
 }
 
 func (c *Cache[V]) start(ctx context.Context, call *Call[V], release func()) *flight[V] {
-	ctx = context.WithoutCancel(ctx)
+	if ctx.Done() != nil {
+		ctx = context.WithoutCancel(ctx)
+	}
 	c.begun++
 	f := &flight[V]{key: call.Key, number: c.begun, late: call.Late, waiting: 1}
+	ctx, f.cancel = context.WithCancel(ctx)
 	if call.Limit > 0 {
-		ctx, f.cancel = context.WithTimeout(ctx, call.Limit)
-		f.until, _ = ctx.Deadline()
-	} else {
-		ctx, f.cancel = context.WithCancel(ctx)
+		f.until = time.Now().Add(call.Limit)
 	}
 	f.seated.init()
 	f.ask(call)
 	if call.MaxAge > 0 {
 		c.flights[call.Key] = f
 	}
+	f.place.item = f
+	c.running.pushFront(&f.place)
 	c.stats.Misses++
 	c.stats.Fetches++
 	go c.run(ctx, f, call.Fetch, release)
@@ -140,15 +154,16 @@ func (f *flight[V]) ask(call *Call[V]) {
 // wait returns the outcome of the flight or, when the call's own time is up before, the reason.
 func (c *Cache[V]) wait(ctx context.Context, s seat[V], call *Call[V]) (v V, err error) {
 	var timeout <-chan time.Time
-	if call.Timeout > 0 {
-		timer := time.NewTimer(call.Timeout)
+	patience := call.patience()
+	if patience > 0 {
+		timer := time.NewTimer(patience)
 		defer timer.Stop()
 		timeout = timer.C
 	}
 	select {
 	case <-s.flight.done:
 	case <-timeout:
-		err = s.flight.timedOut(call.Timeout)
+		err = s.flight.timedOut(patience)
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
@@ -220,12 +235,13 @@ func attempt[V any](ctx context.Context, fetch func(context.Context) (V, int64, 
 // finish stores the outcome if it may be and hands it to all who wait.
 func (c *Cache[V]) finish(f *flight[V], o outcome[V]) { f.tell(c.settle(f, o)) }
 
-// settle is finish but for telling those that Start has seated, who are returned.
+// settle is finish but for telling those that Start has seated, of whom it returns the first.
 func (c *Cache[V]) settle(f *flight[V], o outcome[V]) *waiter[V] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stats.Fetches--
-	if f.waiting == 0 {
+	f.place.remove()
+	if f.waiting == 0 || f.finished {
 		return nil // and what it got late is dropped
 	}
 	if o.err == nil {
@@ -234,7 +250,12 @@ func (c *Cache[V]) settle(f *flight[V], o outcome[V]) *waiter[V] {
 			c.stats.Stores++
 		}
 	}
-	f.err, f.finished = o.err, true
+	return c.conclude(f, o.err)
+}
+
+// conclude ends the waits for a flight whose value is set if err is nil; c.mu is held.
+func (c *Cache[V]) conclude(f *flight[V], err error) *waiter[V] {
+	f.err, f.finished = err, true
 	c.close(f)
 	if f.done != nil {
 		close(f.done)

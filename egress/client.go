@@ -98,12 +98,9 @@ func (c *Client) Do(ctx context.Context, p *Prepared) (*Response, error) {
 	return c.send(ctx, p, nil)
 }
 
-// DoShared is Do for a call that several wait for, each as long as its own time allows: only ctx bounds it, which must have a deadline. g, if it is not
-// nil, can be asked meanwhile.
+// DoShared is Do for a call that several wait for, each as long as its own time allows: only ctx bounds it, which has to end when nobody waits any more.
+// g, if it is not nil, can be asked meanwhile.
 func (c *Client) DoShared(ctx context.Context, p *Prepared, g *Progress) (*Response, error) {
-	if _, ok := ctx.Deadline(); !ok {
-		return nil, fail(StageConnect, "%s: the request has no deadline", shown(p.host))
-	}
 	return c.send(ctx, p, g)
 }
 
@@ -153,7 +150,7 @@ func (c *Client) exchange(ctx context.Context, rt http.RoundTripper, p *Prepared
 		r.Free()
 		return nil, failed(ctx, StageBody, p.host, time.Since(start), err)
 	}
-	r.Header, r.Latency = cleanHeader(resp.Header), time.Since(start)
+	r.Header, r.Latency = resp.Header, time.Since(start)
 	return r, nil
 }
 

@@ -47,14 +47,23 @@ func newHeaderRules(extra []string) (*headerRules, error) {
 // comparable is the form in which names are compared: many servers take X_Real_IP for X-Real-IP.
 func comparable(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
 
-// rule returns the entry of the list that forbids name; "" if none does.
+// rule returns the entry of the list that forbids name, a token; "" if none does.
 func (r *headerRules) rule(name string) string {
-	name = comparable(name)
-	if r.exact[name] {
-		return name
+	var short [64]byte // on the stack
+	folded := append(short[:0], name...)
+	for i, c := range folded { // comparable, for a token, without allocating
+		switch {
+		case c == '_':
+			folded[i] = '-'
+		case 'A' <= c && c <= 'Z':
+			folded[i] = c + 'a' - 'A'
+		}
+	}
+	if r.exact[string(folded)] {
+		return string(folded)
 	}
 	for _, p := range r.prefixes {
-		if strings.HasPrefix(name, p) {
+		if len(folded) >= len(p) && string(folded[:len(p)]) == p {
 			return p + "*"
 		}
 	}
@@ -65,6 +74,7 @@ func (r *headerRules) rule(name string) string {
 // spellings, so that equal requests stay equal. No text quotes a name or a value that a stranger made up.
 func (r *headerRules) clean(h map[string][]string) (http.Header, *Refused) {
 	out := make(http.Header, len(h)+2)
+	all := make([]string, 0, len(h)) // the values of most names, which have one
 	size := 0
 	var few [16]string // on the stack; more names than that are allocated
 	for _, name := range sortedNames(h, few[:0]) {
@@ -82,7 +92,13 @@ func (r *headerRules) clean(h map[string][]string) (http.Header, *Refused) {
 			if size += len(name) + len(value) + len(": \r\n"); size > MaxRequestHeaderBytes {
 				return nil, refuse(ReasonHeader, "the request's headers are over %d bytes together", MaxRequestHeaderBytes)
 			}
-			out[key] = append(out[key], strings.Trim(value, " "))
+			value = strings.Trim(value, " ")
+			if values := out[key]; values != nil {
+				out[key] = append(values, value)
+				continue
+			}
+			all = append(all, value)
+			out[key] = all[len(all)-1 : len(all) : len(all)]
 		}
 	}
 	return out, nil
@@ -98,6 +114,9 @@ func sortedNames(h map[string][]string, names []string) []string {
 
 // checkValue refuses control characters of ASCII (CR, LF, NUL and tab among them), of Unicode, and what is not UTF-8.
 func checkValue(value string) *Refused {
+	if isPrintable(value) {
+		return nil
+	}
 	for i, c := range value {
 		switch {
 		case c == utf8.RuneError && !strings.HasPrefix(value[i:], "\uFFFD"):
@@ -107,6 +126,16 @@ func checkValue(value string) *Refused {
 		}
 	}
 	return nil
+}
+
+// isPrintable reports whether s is nothing but printable ASCII, as nearly all values are.
+func isPrintable(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] >= 0x7f {
+			return false
+		}
+	}
+	return true
 }
 
 func clipName(s string) string { return s[:min(len(s), 64)] }

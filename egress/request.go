@@ -36,7 +36,6 @@ type Request struct {
 type Prepared struct {
 	method   string
 	url      *url.URL
-	text     string
 	host     string // without port and brackets, for texts
 	header   http.Header
 	body     []byte
@@ -54,7 +53,7 @@ type Prepared struct {
 func (p *Prepared) Method() string { return p.method }
 
 // URL is the normalised URL: scheme and host in lower case, addresses in canonical form, characters that no URL may have percent-encoded.
-func (p *Prepared) URL() string { return p.text }
+func (p *Prepared) URL() string { return p.url.String() }
 
 // Host is the URL's host without port and brackets. It is fit for a log.
 func (p *Prepared) Host() string { return p.host }
@@ -150,7 +149,7 @@ func (c *Client) prepareURL(p *Prepared, raw string) *Refused {
 	}
 	u.Host = t.authority()
 	u.RawQuery = encodeQuery(u.RawQuery)
-	p.url, p.text, p.host = u, u.String(), t.host
+	p.url, p.host = u, t.host
 	return nil
 }
 

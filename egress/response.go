@@ -15,7 +15,7 @@ import (
 // firstBuffer is the most memory given to a body on the word of its Content-Length alone.
 const firstBuffer = 64 << 10
 
-// checkResponse refuses what is HTTP by its letters and no answer to what we asked.
+// checkResponse refuses what is HTTP by its letters and no answer to what we asked, and makes the headers valid UTF-8, so that they can be put into JSON.
 func checkResponse(resp *http.Response, host string) error {
 	if resp.StatusCode < 200 {
 		// net/http skips other 1xx responses; 101 hands over the connection, which nobody asked for.
@@ -23,10 +23,16 @@ func checkResponse(resp *http.Response, host string) error {
 	}
 	size := 0
 	for name, values := range resp.Header {
-		for _, v := range values {
+		for i, v := range values {
 			if size += len(name) + len(v) + len(": \r\n"); size > MaxResponseHeaderBytes {
 				return fail(StageHeaders, "%s: the response's headers are over %d bytes", shown(host), MaxResponseHeaderBytes)
 			}
+			if !utf8.ValidString(v) {
+				values[i] = strings.ToValidUTF8(v, "\uFFFD")
+			}
+		}
+		if !utf8.ValidString(name) {
+			delete(resp.Header, name)
 		}
 	}
 	return nil
@@ -173,18 +179,3 @@ func (u *unzipper) close() {
 type eof struct{}
 
 func (eof) Read([]byte) (int, error) { return 0, io.EOF }
-
-// cleanHeader makes every value valid UTF-8, so that it can be put into JSON. It changes h.
-func cleanHeader(h http.Header) map[string][]string {
-	for name, values := range h {
-		for i, v := range values {
-			if !utf8.ValidString(v) {
-				values[i] = strings.ToValidUTF8(v, "\uFFFD")
-			}
-		}
-		if !utf8.ValidString(name) {
-			delete(h, name)
-		}
-	}
-	return h
-}

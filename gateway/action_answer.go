@@ -24,7 +24,7 @@ func actionMessage(id string, params []byte, latency time.Duration) []byte {
 }
 
 // messageFrame is more than what a message takes besides its id and its params.
-const messageFrame = 160
+const messageFrame = 112
 
 // appendMessageHead appends what comes before the params.
 func appendMessageHead(dst []byte, id string) []byte {
@@ -36,27 +36,30 @@ func appendMessageEnd(dst []byte, latency time.Duration) []byte {
 	return append(strconv.AppendInt(append(dst, `,"externalEndpointLatency":`...), int64(latency), 10), "}}"...)
 }
 
-// answerSize is about the number of bytes that appendEndpointAnswer appends, and
-// seldom less.
-func answerSize(r *egress.Response) int {
-	size := 256 + base64.StdEncoding.EncodedLen(len(r.Body))
+// endpointAnswer encodes an endpoint's answer, for the node that waits for id
+// alone: the whole message, or, without an id, for everybody: the params up to the
+// latency. Headers are in order, so that equal answers are equal bytes.
+func endpointAnswer(r *egress.Response, id string) []byte {
+	var few [32]string // on the stack; more names than that are allocated
+	names := few[:0]
+	size := 128 + messageFrame + len(id) + base64.StdEncoding.EncodedLen(len(r.Body))
 	for name, values := range r.Header {
+		names = append(names, name)
 		for _, v := range values {
 			size += 2 * (len(name) + len(v) + 8)
 		}
 	}
-	return size
+	slices.Sort(names)
+	dst := make([]byte, 0, size) // seldom too small
+	if id == "" {
+		return appendEndpointAnswer(dst, r, names)
+	}
+	return appendMessageEnd(appendEndpointAnswer(appendMessageHead(dst, id), r, names), r.Latency)
 }
 
-// appendEndpointAnswer appends the params of an endpoint's answer up to the
-// latency. Headers are in order, so that equal answers are equal bytes.
-func appendEndpointAnswer(dst []byte, r *egress.Response) []byte {
-	var few [32]string // on the stack; more names than that are allocated
-	names := few[:0]
-	for name := range r.Header {
-		names = append(names, name)
-	}
-	slices.Sort(names)
+// appendEndpointAnswer appends the params up to the latency; names are those of
+// r's headers.
+func appendEndpointAnswer(dst []byte, r *egress.Response, names []string) []byte {
 	dst = append(dst, `{"isExternalEndpointError":false,"isValidationError":false,"statusCode":`...)
 	dst = strconv.AppendInt(dst, int64(r.StatusCode), 10)
 	for _, form := range []string{"headers", "multiHeaders"} {
@@ -88,6 +91,11 @@ func appendEndpointAnswer(dst []byte, r *egress.Response) []byte {
 
 // appendText appends a JSON string; what is not UTF-8 becomes U+FFFD.
 func appendText(dst []byte, s string) []byte {
-	dst, _ = jsontext.AppendQuote(dst, s)
-	return dst
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= 0x7f {
+			dst, _ = jsontext.AppendQuote(dst, s)
+			return dst
+		}
+	}
+	return append(append(append(dst, '"'), s...), '"') // nearly all headers
 }

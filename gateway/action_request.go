@@ -20,7 +20,7 @@ import (
 type actionRequest struct {
 	URL          string              `json:"url"`
 	Method       string              `json:"method"`
-	Headers      map[string]string   `json:"headers"`
+	Headers      singleHeaders       `json:"headers"`
 	MultiHeaders map[string][]string `json:"multiHeaders"`
 	Body         []byte              `json:"body"`
 	TimeoutMs    uint32              `json:"timeoutMs"`
@@ -51,8 +51,8 @@ func (x *actions) prepare(n *node, r *jsonrpc.Response) (*action, error) {
 	req := &egress.Request{Method: q.Method, URL: q.URL, Header: q.MultiHeaders, Body: q.Body,
 		Timeout: time.Duration(q.TimeoutMs) * time.Millisecond, MaxBytes: int64(q.MaxBytes)}
 	if len(q.MultiHeaders) == 0 {
-		req.Header = multiHeaders(q.Headers)
-	} else if err := x.client.CheckHeader(multiHeaders(q.Headers)); err != nil {
+		req.Header = q.Headers
+	} else if err := x.client.CheckHeader(q.Headers); err != nil {
 		return nil, err // `headers` is held to the rules though `multiHeaders` wins
 	}
 	if q.MTLS != nil {
@@ -72,17 +72,43 @@ func (x *actions) prepare(n *node, r *jsonrpc.Response) (*action, error) {
 	return a, nil
 }
 
-// multiHeaders is h in the form of `multiHeaders`.
-func multiHeaders(h map[string]string) map[string][]string {
-	if len(h) == 0 {
+// singleHeaders are {name: value} in the form of {name: [value]}.
+type singleHeaders map[string][]string
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (h *singleHeaders) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	switch open, err := dec.ReadToken(); {
+	case err != nil:
+		return err
+	case open.Kind() == 'n':
 		return nil
+	case open.Kind() != '{':
+		return errHeaders
 	}
-	out := make(map[string][]string, len(h))
-	for name, value := range h {
-		out[name] = []string{value}
+	*h = singleHeaders{}
+	for dec.PeekKind() == '"' {
+		token, err := dec.ReadToken()
+		if err != nil {
+			return err
+		}
+		name := token.String()
+		if token, err = dec.ReadToken(); err != nil {
+			return err
+		}
+		switch token.Kind() {
+		case '"':
+			(*h)[name] = []string{token.String()}
+		case 'n':
+			(*h)[name] = []string{""}
+		default:
+			return errHeaders
+		}
 	}
-	return out
+	_, err := dec.ReadToken() // the end, or an error
+	return err
 }
+
+var errHeaders = errors.New("headers are not an object of texts")
 
 // ownerOf checks the action's workflow and owner against its id and the metadata.
 func (x *actions) ownerOf(n *node, id string, q *actionRequest) (actionOwner, error) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"runtime/debug"
 	"strconv"
 	"time"
 
@@ -19,10 +21,10 @@ import (
 // the call for all of its own time.
 const maxCall = 2 * egress.MaxTimeout
 
-// actionResponse is an endpoint's answer, encoded. It never changes.
+// actionResponse is an endpoint's answer, encoded once for everybody who gets it. It
+// never changes.
 type actionResponse struct {
-	params  []byte // up to the latency, for everybody who gets it
-	message []byte // instead of params, where it is for one node alone
+	params  []byte // up to the latency
 	latency time.Duration
 }
 
@@ -38,8 +40,8 @@ type action struct {
 	store    bool
 
 	done     func(message []byte) // takes the answer
-	fetched  bool                 // it made the upstream call; set before anybody is told
-	progress egress.Progress      // of that call
+	release  func()               // gives the slot back, if it took one
+	progress egress.Progress      // of the upstream call, if it made it
 }
 
 // alone reports whether the action has nothing to do with any other: it neither
@@ -53,14 +55,27 @@ type actions struct {
 	client  *egress.Client
 	cache   *cache.Cache[*actionResponse]
 	slots   *actionSlots
+	ctx     context.Context // of the calls that are nobody else's
+	cancel  context.CancelFunc
 }
 
 func newActions(svc *service, client *egress.Client) *actions {
-	return &actions{
+	x := &actions{
 		service: svc, client: client, slots: newActionSlots(svc.config.MaxConcurrentActions),
 		cache: cache.New[*actionResponse](cache.Config{TTL: svc.config.OutboundRequestCacheTTL, MaxBytes: svc.config.MaxCacheBytes}),
 	}
+	x.ctx, x.cancel = context.WithCancel(context.Background())
+	return x
 }
+
+// stop ends what is under way, without waiting for it.
+func (x *actions) stop() {
+	x.cancel()
+	x.cache.Close(errStopped)
+}
+
+// errStopped ends what is under way when the server stops.
+var errStopped = errors.New("the gateway is stopping")
 
 // handle takes one action of a node and does not wait for its outcome. Nothing of r
 // is kept.
@@ -87,24 +102,30 @@ func (a *action) charged() string {
 	return a.node.key
 }
 
-// start has the action served from the cache, by another's call or by one of its
-// own, and hands the message for the node to done, within the action's own time.
+// start has the action done: by itself, from the cache, by another's call or by one
+// that others may share. It hands the message for the node to done, within the
+// action's own time, and waits for nothing.
 func (x *actions) start(a *action, done func(message []byte)) {
-	if resp, ok := x.cache.Get(a.key, a.maxAge); ok {
-		done(x.answer(a, actionHit, resp, 0))
+	a.done = done
+	if a.alone() {
+		if _, err := a.admit(); err != nil {
+			done(x.failure(a, err))
+			return
+		}
+		go a.run()
 		return
 	}
-	a.done = done
-	call := cache.Call[*actionResponse]{
-		Key: a.key, MaxAge: a.maxAge, Store: a.store, Timeout: a.prepared.Timeout(), Limit: maxCall, Admit: a.admit, Fetch: a.fetch,
+	if resp, ok := x.cache.Get(a.key, a.maxAge); ok {
+		done(x.answer(actionHit, actionMessage(a.id, resp.params, 0)))
+		return
 	}
-	if !a.alone() {
-		call.Owner = a.charged()
+	call := cache.Call[*actionResponse]{
+		Key: a.key, Owner: a.charged(), MaxAge: a.maxAge, Store: a.store, Timeout: a.prepared.Timeout(), Limit: maxCall, Admit: a.admit, Fetch: a.fetch,
 	}
 	if cert, _ := a.prepared.ClientCertificate(); cert != nil {
 		call.Late = a.progress.Refusal
 	}
-	x.cache.Start(x.service.server.actionsCtx, call, a.end)
+	x.cache.Start(context.Background(), call, a.end) // until the cache is closed
 }
 
 // admit takes a slot for the upstream call.
@@ -113,44 +134,74 @@ func (a *action) admit() (release func(), err error) {
 	if release == nil {
 		return nil, &egress.Refused{Reason: reasonBusy, Msg: "too many requests at once: " + bound}
 	}
-	a.fetched = true
+	a.release = release
 	return release, nil
 }
 
 // reasonBusy marks our own refusals among those of egress.
 const reasonBusy egress.Reason = "busy"
 
-// fetch makes the upstream call. It runs detached from whoever asked first: the
-// context ends when nobody waits any more.
+// run makes the upstream call of an action that is alone.
+func (a *action) run() {
+	growStack()
+	a.done(a.call())
+}
+
+// call makes the upstream call and returns the message for the node.
+func (a *action) call() (message []byte) {
+	x := a.actions
+	defer a.release()
+	defer func() {
+		if p := recover(); p != nil {
+			message = x.failure(a, &cache.PanicError{Value: p, Stack: debug.Stack()})
+		}
+	}()
+	r, err := x.client.Do(x.ctx, a.prepared)
+	if err != nil {
+		return x.failure(a, err)
+	}
+	defer r.Free()
+	x.service.server.metrics.upstream.Observe(r.Latency.Seconds())
+	return x.answer(actionFetched, endpointAnswer(r, a.id))
+}
+
+// fetch makes the upstream call of actions that may share it. It runs detached from
+// whoever asked first: the context ends when nobody waits any more.
 func (a *action) fetch(ctx context.Context) (*actionResponse, int64, bool, error) {
+	growStack()
 	r, err := a.actions.client.DoShared(ctx, a.prepared, &a.progress)
 	if err != nil {
 		return nil, 0, false, err
 	}
 	defer r.Free()
-	out := &actionResponse{latency: r.Latency}
-	if a.alone() {
-		message := make([]byte, 0, answerSize(r)+messageFrame+len(a.id))
-		out.message = appendMessageEnd(appendEndpointAnswer(appendMessageHead(message, a.id), r), r.Latency)
-		return out, 0, false, nil
-	}
-	out.params = appendEndpointAnswer(make([]byte, 0, answerSize(r)), r)
+	a.actions.service.server.metrics.upstream.Observe(r.Latency.Seconds())
+	out := &actionResponse{params: endpointAnswer(r, ""), latency: r.Latency}
 	cacheable := r.StatusCode/100 == 2 || r.StatusCode/100 == 4
 	return out, int64(cap(out.params)), cacheable, nil
 }
 
-// end takes what came of the action.
+// growStack makes a new goroutine's stack large enough for a call of net/http. By
+// itself it would double step by step, each time with more frames to copy, which
+// costs a tenth of the whole call.
+//
+//go:noinline
+func growStack() {
+	var room [6 << 10]byte
+	runtime.KeepAlive(&room)
+}
+
+// end takes what came of an action that the cache was asked about.
 func (a *action) end(resp *actionResponse, hit bool, err error) {
 	x := a.actions
 	switch {
 	case err != nil:
 		a.done(x.failure(a, err))
 	case hit:
-		a.done(x.answer(a, actionHit, resp, 0))
-	case a.fetched:
-		a.done(x.answer(a, actionFetched, resp, resp.latency))
+		a.done(x.answer(actionHit, actionMessage(a.id, resp.params, 0)))
+	case a.release != nil:
+		a.done(x.answer(actionFetched, actionMessage(a.id, resp.params, resp.latency)))
 	default:
-		a.done(x.answer(a, actionShared, resp, resp.latency))
+		a.done(x.answer(actionShared, actionMessage(a.id, resp.params, resp.latency)))
 	}
 }
 
@@ -169,22 +220,18 @@ func (x *actions) failure(a *action, err error) []byte {
 		return x.failed(a, fmt.Sprintf("no answer from the endpoint within %v", late.After))
 	case errors.As(err, &external):
 		return x.failed(a, external.Error())
+	case errors.Is(err, errStopped):
+		return x.failed(a, err.Error())
 	default:
 		x.service.server.log.Error("action failed", zap.Error(err), zap.String("node", a.node.name), zap.String("host", a.prepared.Host()))
 		return x.failed(a, "the gateway could not make the request")
 	}
 }
 
-// answer is the message with an endpoint's answer.
-func (x *actions) answer(a *action, outcome string, r *actionResponse, latency time.Duration) []byte {
+// answer counts the outcome of an action whose message has an endpoint's answer.
+func (x *actions) answer(outcome string, message []byte) []byte {
 	x.service.server.metrics.actions[outcome].Inc()
-	if outcome == actionFetched {
-		x.service.server.metrics.upstream.Observe(latency.Seconds())
-	}
-	if r.message != nil {
-		return r.message
-	}
-	return actionMessage(a.id, r.params, latency)
+	return message
 }
 
 // failed is the message that sending or reading failed.

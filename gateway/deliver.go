@@ -3,8 +3,6 @@ package gateway
 import (
 	"errors"
 	"time"
-
-	"github.com/gorilla/websocket"
 )
 
 const (
@@ -28,14 +26,11 @@ type nodeAnswer struct {
 	expires time.Time
 }
 
-// deliver sends data to the node now, or as soon as it has a session that takes it.
+// deliver sends data, which must not change, to the node now, or as soon as it has a
+// session that takes it.
 func (n *node) deliver(data []byte) {
-	p, err := websocket.NewPreparedMessage(websocket.BinaryMessage, data)
-	if err != nil {
-		return // only an unknown message type is an error
-	}
 	a := &nodeAnswer{node: n, expires: time.Now().Add(answerLife)}
-	a.message = outgoing{prepared: p, size: len(data), tracker: a}
+	a.message = outgoing{data: data, size: len(data), tracker: a}
 	a.send()
 }
 

@@ -19,9 +19,11 @@ var (
 	errSessionClosed = errors.New("the session is closed")
 )
 
-// outgoing is one message for a node. prepared is shared by every node it goes to.
+// outgoing is one message for a node: prepared, which is shared by every node it
+// goes to, or data, which is for this one. Neither changes.
 type outgoing struct {
 	prepared *websocket.PreparedMessage
+	data     []byte
 	size     int
 	tracker  tracker // nil: nobody is told what became of it
 	attempt  uint32  // what tracker calls this sending of it

@@ -72,9 +72,6 @@ type Server struct {
 	stop     context.CancelFunc
 	running  sync.WaitGroup
 
-	actionsCtx context.Context // ends when actions are given up
-	giveUp     context.CancelFunc
-
 	listeners map[string]net.Listener
 	servers   map[string]*http.Server
 }
@@ -95,7 +92,6 @@ func New(o Options) (*Server, error) {
 	if srv.claims == nil {
 		srv.claims = auth.NewMemoryClaims(auth.MemoryOptions{})
 	}
-	srv.actionsCtx, srv.giveUp = context.WithCancel(context.Background())
 	ec, err := egress.FromConfig(o.Config.HTTPClient, o.Version)
 	if err == nil {
 		ec.OnPanic = func(stack []byte) { srv.log.Error("panic in an outbound request", zap.ByteString("stack", stack)) }
@@ -305,7 +301,9 @@ func (srv *Server) Shutdown(ctx context.Context) error {
 	}
 	srv.nodes.close()
 	srv.egress.Close()
-	srv.giveUp() // no session is left that could be answered, or could ask
+	for _, svc := range srv.services {
+		svc.actions.stop() // no session is left that could be answered, or could ask
+	}
 	if hs := srv.servers[AdminListener]; hs != nil {
 		errs = append(errs, hs.Close())
 	}

@@ -247,7 +247,12 @@ func (s *session) writeQueued() error {
 			continue
 		}
 		_ = s.conn.SetWriteDeadline(time.Now().Add(timeout))
-		err := s.conn.WritePreparedMessage(m.prepared)
+		var err error
+		if m.prepared != nil {
+			err = s.conn.WritePreparedMessage(m.prepared)
+		} else {
+			err = s.conn.WriteMessage(websocket.BinaryMessage, m.data)
+		}
 		if m.tracker != nil {
 			if err == nil {
 				s.node.shard.m.sends.written.Inc()
