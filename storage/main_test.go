@@ -23,7 +23,9 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	task := map[string]func(context.Context, storage.Config) error{"migrate": childMigrate}[os.Getenv(childTask)]
+	task := map[string]func(context.Context, storage.Config) error{
+		"migrate": childMigrate, "write": childWrite, "umask": childUmask, "nobody": childNobody,
+	}[os.Getenv(childTask)]
 	if task == nil {
 		goleak.VerifyTestMain(m)
 		return

@@ -65,13 +65,13 @@ func openSQLite(ctx context.Context, c Config, path, writeSync string) (*DB, err
 	// and reports busy at once where another process does the same.
 	err = retryBusy(ctx, c.Log, func() error { return writer.PingContext(ctx) })
 	if err == nil {
-		err = checkWritable(ctx, writer, path)
+		err = checkWritable(ctx, writer)
 	}
 	if err == nil {
 		err = retryBusy(ctx, c.Log, func() error { return reader.PingContext(ctx) })
 	}
 	if err != nil {
-		return nil, errors.Join(err, db.Close())
+		return nil, fmt.Errorf("%s: %w", path, errors.Join(err, db.Close()))
 	}
 	return db, nil
 }
@@ -104,10 +104,12 @@ func sqlitePath(dsn string) (string, error) {
 	return filepath.Abs(dsn)
 }
 
-// prepareFile creates the file and its directory where missing, for the owner alone whatever the umask is. SQLite gives the log beside
-// it the same permissions.
+// prepareFile creates the file and its directory where missing, for the owner alone whatever the umask is. SQLite gives the log and the index
+// beside it the same permissions, so that opening a file that can only be read would leave behind a log that can only be read: such
+// files are refused before SQLite sees them.
 func prepareFile(path string, log *zap.Logger) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
 	info, err := os.Stat(path)
@@ -125,16 +127,34 @@ func prepareFile(path string, log *zap.Logger) error {
 	case info.Mode().Perm()&0o077 != 0:
 		log.Warn("the database can be read by other users of this machine", zap.String("path", path), zap.Stringer("mode", info.Mode().Perm()))
 	}
+	for _, name := range []string{dir, path, path + "-wal", path + "-shm"} {
+		if err := mayWrite(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return readOnlyFile{err}
+		}
+	}
 	return nil
 }
 
+// readOnlyFile is an error of the class ErrReadOnly.
+type readOnlyFile struct{ error }
+
+func (e readOnlyFile) Unwrap() []error { return []error{e.error, ErrReadOnly} }
+
 // checkWritable tells a file that can only be read at once, rather than at the first write. SQLite opens such files without a word.
-func checkWritable(ctx context.Context, writer *sql.DB, path string) error {
-	return retryBusy(ctx, nil, func() error {
-		tx, err := writer.BeginTx(ctx, nil)
-		if err != nil {
-			return fmt.Errorf("%s: %w", path, err)
+func checkWritable(ctx context.Context, writer *sql.DB) error {
+	conn, err := writer.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return conn.Raw(func(driverConn any) error {
+		type asker interface {
+			IsReadOnly(schema string) (bool, error)
 		}
-		return tx.Rollback()
+		readOnly, err := driverConn.(*hookedConn).sqliteConn.(asker).IsReadOnly("main")
+		if err == nil && readOnly {
+			err = ErrReadOnly
+		}
+		return err
 	})
 }
