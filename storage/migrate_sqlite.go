@@ -29,10 +29,13 @@ func (db *DB) migrateSQLite(ctx context.Context, domains []Domain) (err error) {
 		if err == nil {
 			break
 		}
-		if class(err) != ErrBusy || ctx.Err() != nil {
+		if class(err) != ErrBusy {
 			return err
 		}
 		db.log.Warn("waiting for another process to be done with the database", zap.Error(err))
+		if !sleep(ctx, busyFirstWait) {
+			return err
+		}
 	}
 	pool := sql.OpenDB(outer)
 	defer func() { err = errors.Join(err, pool.Close()) }() // the pool's connection is ours, and stays open
