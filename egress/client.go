@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"net/netip"
 	"sync/atomic"
 	"time"
 )
@@ -50,6 +51,7 @@ type Client struct {
 	onPanic    func([]byte)
 	mtls       *quota
 	dialer     dialFunc // tests
+	connector  func(context.Context, netip.AddrPort) (net.Conn, error)
 
 	transport http.RoundTripper
 	pool      *http.Transport // nil when a test replaced transport

@@ -1,12 +1,14 @@
 package egress
 
 import (
+	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -48,6 +50,10 @@ type Config struct {
 
 	// OnPanic, if set, is told when a request ended by a panic, with the stack. The stack holds no values. It must not block.
 	OnPanic func(stack []byte)
+
+	// Connect, if set, opens the connections instead of TCP: to addresses that have passed every check. Names cannot be looked up then. For tests of
+	// programs that use this package.
+	Connect func(ctx context.Context, address netip.AddrPort) (net.Conn, error)
 
 	// dial replaces name resolution, guard and connecting in tests.
 	dial dialFunc
@@ -102,7 +108,7 @@ func New(c Config) (*Client, error) {
 		guard: g, headers: headers, methods: methods, methodList: c.AllowedMethods, schemes: c.AllowedSchemes,
 		timeout: clampTimeout(c.DefaultTimeout, defaultTimeout), maxBytes: c.MaxResponseBytes, maxConns: int64(c.MaxConns),
 		userAgent: []string{"dongate/" + productVersion(c.Version)}, rootCAs: c.RootCAs, resolver: c.Resolver, onPanic: c.OnPanic,
-		mtls: newQuota(c.MTLS, c.MTLSMaxConcurrent), dialer: c.dial, transport: c.transport,
+		mtls: newQuota(c.MTLS, c.MTLSMaxConcurrent), dialer: c.dial, connector: c.Connect, transport: c.transport,
 		makingRoom: make(chan struct{}, 1),
 	}
 	if client.maxBytes <= 0 {

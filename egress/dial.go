@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/http/httptrace"
+	"net/netip"
 	"runtime/debug"
 	"slices"
 	"sync/atomic"
@@ -128,6 +129,9 @@ func (c *Client) connect(a *attempt, address string) (net.Conn, error) {
 	}
 	host, _, _ := net.SplitHostPort(address)
 	var s seen
+	if c.connector != nil {
+		return c.connectLiteral(a, &s, host, address)
+	}
 	d := net.Dialer{Timeout: connectTimeout, Resolver: c.resolver}
 	d.ControlContext = func(_ context.Context, network, address string, _ syscall.RawConn) error {
 		a.reached(StageConnect)
@@ -138,6 +142,19 @@ func (c *Client) connect(a *attempt, address string) (net.Conn, error) {
 		return nil, s.outcome(host, err)
 	}
 	return conn, nil
+}
+
+// connectLiteral is connect by Config.Connect.
+func (c *Client) connectLiteral(a *attempt, s *seen, host, address string) (net.Conn, error) {
+	to, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return nil, &net.DNSError{IsNotFound: true}
+	}
+	a.reached(StageConnect)
+	if err := c.guard.control(s, "tcp", address); err != nil {
+		return nil, s.outcome(host, err)
+	}
+	return c.connector(a, to)
 }
 
 // dialTLS opens a TLS connection for the shared client or, with a certificate, for one request.

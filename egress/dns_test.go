@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -241,6 +242,63 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 		}
 	}
 	forbidden.requireUntouched(t)
+}
+
+// Config.Connect is no way round the address check.
+func TestConnectHook(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int64
+	client := newClient(t, func(c *Config) {
+		c.Connect = func(_ context.Context, address netip.AddrPort) (net.Conn, error) {
+			asked.Add(1)
+			require.Equal(t, netip.MustParseAddrPort("8.8.8.8:80"), address)
+			ours, theirs := net.Pipe()
+			go func() {
+				defer theirs.Close()
+				script(ok + "Content-Length: 4\r\n\r\nhere")(theirs)
+			}()
+			return ours, nil
+		}
+	})
+	p, err := client.Prepare(&Request{URL: "http://8.8.8.8/"})
+	require.NoError(t, err)
+	r, err := client.Do(t.Context(), p)
+	require.NoError(t, err)
+	require.Equal(t, "here", string(r.Body))
+	p.url.Host = "127.0.0.1:80" // as if Prepare had let it through
+	_, err = client.Do(t.Context(), p)
+	requireRefused(t, ReasonAddress, err)
+	p.url.Host = "example.com:80"
+	_, err = client.Do(t.Context(), p)
+	requireExternal(t, StageDNS, err)
+	require.EqualValues(t, 1, asked.Load())
+}
+
+// A redirect to whatever host there is to forbid is an answer like any other: nobody looks the host up or connects to it.
+func TestRedirectsToEveryForbiddenHost(t *testing.T) {
+	t.Parallel()
+	forbidden := newTrap(t, public+":0")
+	client, url := newOrigin(t, func(w http.ResponseWriter, r *http.Request) {
+		status, _ := strconv.Atoi(r.URL.Path[1:])
+		w.Header()["Location"] = []string{r.Header.Get("To")}
+		w.WriteHeader(status)
+	}, func(c *Config) { c.Resolver = forbiddenResolver(t) })
+	hosts := []string{forbidden.listener.Addr().String()}
+	for _, spelt := range spellings {
+		hosts = append(hosts, spelt...)
+	}
+	for _, host := range hosts {
+		if checkValue(host) != nil {
+			continue // a header cannot hold it
+		}
+		for _, status := range []string{"301", "302", "307", "308"} {
+			r, err := fetch(client, &Request{URL: url + "/" + status, Header: map[string][]string{"To": {"http://" + host + "/"}}})
+			require.NoError(t, err, "%s %q", status, host)
+			require.Equal(t, status, strconv.Itoa(r.StatusCode))
+		}
+	}
+	forbidden.requireUntouched(t)
+	require.EqualValues(t, 1, client.Stats().Connections, "the origin's")
 }
 
 func TestDNSFailures(t *testing.T) {

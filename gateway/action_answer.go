@@ -50,7 +50,7 @@ func endpointAnswer(r *egress.Response, id string) []byte {
 		}
 	}
 	slices.Sort(names)
-	dst := make([]byte, 0, size) // seldom too small
+	dst := slices.Grow([]byte(nil), size) // seldom too small; its capacity is the memory that it takes, unlike make's
 	if id == "" {
 		return appendEndpointAnswer(dst, r, names)
 	}

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"errors"
 	"strings"
 	"time"
 
@@ -52,7 +53,7 @@ func (srv *Server) route(s *session, data []byte) {
 		err = resp.Check()
 	}
 	if err != nil {
-		srv.malformed(s, err.Error())
+		srv.malformed(s, unreadable(err))
 		return
 	}
 	svc := s.node.shard.service
@@ -77,6 +78,16 @@ func (srv *Server) route(s *session, data []byte) {
 	default:
 		srv.malformed(s, "id names no method")
 	}
+}
+
+// unreadable says for the log why a message could not be decoded: not where, since
+// that would quote member names of what may be an action.
+func unreadable(err error) string {
+	var de *jsonrpc.DecodeError
+	if errors.As(err, &de) && de.Parse {
+		return "not JSON"
+	}
+	return "not a response"
 }
 
 // maxNodeIDBytes bounds the id of a node's message: method, workflow id,
@@ -131,7 +142,7 @@ func (svc *service) answer(s *session, r *jsonrpc.Response) {
 	if !known {
 		digest, err := r.VoteDigest()
 		if err != nil {
-			svc.server.malformed(s, err.Error())
+			svc.server.malformed(s, "the answer has no digest")
 			return
 		}
 		v = aggregation.Vote{Kind: aggregation.Result, Digest: digest}

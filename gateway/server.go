@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"runtime"
 	"slices"
@@ -46,6 +47,9 @@ type Options struct {
 	Version string
 	// Listen opens the listeners; nil: net.Listen.
 	Listen func(network, address string) (net.Listener, error)
+	// Connect opens the connections of actions, to addresses that have passed
+	// every check; nil: TCP, after names were looked up.
+	Connect func(ctx context.Context, address netip.AddrPort) (net.Conn, error)
 }
 
 // Server is the gateway: a client listener, a node listener and an admin
@@ -99,6 +103,7 @@ func New(o Options) (*Server, error) {
 			ec.MaxConns += 2 * s.Handler.MaxConcurrentActions
 		}
 		ec.MaxConns = max(ec.MaxConns, egress.DefaultMaxConns)
+		ec.Connect = o.Connect
 		srv.egress, err = egress.New(ec)
 	}
 	if err != nil {
@@ -324,13 +329,18 @@ func (srv *Server) openRequests() int {
 }
 
 // logFailure records what the caller is not told. Refusals that are the caller's
-// own doing are debug entries: a flood of them must not flood the log.
+// own doing are debug entries: a flood of them must not flood the log. What was
+// wrong with params stays out, since it quotes them, a workflow's input included.
 func (srv *Server) logFailure(r *jsonrpc.Request, f *failure) {
 	level := zap.DebugLevel
 	if f.reason == ReasonInternal || f.reason == ReasonUnavailable {
 		level = zap.ErrorLevel
 	}
 	if e := srv.log.Check(level, "request refused"); e != nil {
-		e.Write(zap.String("reason", string(f.reason)), zap.String("method", r.Method), zap.String("message", f.message), zap.NamedError("cause", f.cause))
+		fields := []zap.Field{zap.String("reason", string(f.reason)), zap.String("method", quoteShort(r.Method)), zap.NamedError("cause", f.cause)}
+		if f.reason != ReasonInvalidParams {
+			fields = append(fields, zap.String("message", f.message))
+		}
+		e.Write(fields...)
 	}
 }
