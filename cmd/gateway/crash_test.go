@@ -150,12 +150,10 @@ func newFleet(t *testing.T, gateways int, storage map[string]any) *fleet {
 		require.NoError(t, os.WriteFile(g.file, f.configuration(g), 0o600))
 	}
 	require.NoError(t, don.Start(dial...))
-	t.Cleanup(func() {
-		require.NoError(t, don.Stop())
-		for i := range f.gateways {
-			f.kill(i)
-		}
-	})
+	t.Cleanup(func() { assert.NoError(t, don.Stop()) })
+	for i := range f.gateways {
+		t.Cleanup(func() { f.kill(i) })
+	}
 	return f
 }
 
