@@ -202,6 +202,7 @@ func childMigrate(ctx context.Context, config storage.Config) error {
 	if err != nil {
 		return err
 	}
+	awaitOthers()
 	if err := db.Migrate(ctx, domain(3, steps...)); err != nil {
 		return err
 	}

@@ -41,7 +41,7 @@ type postgresChanges struct {
 type channel struct {
 	topic     *topic
 	listening bool            // on the present connection
-	before    bool            // on an earlier one, so that events may have been lost
+	known     bool            // was listening at some time: if it is not, events may be lost
 	waiting   []chan struct{} // closed when listening
 }
 
@@ -192,7 +192,7 @@ func (c *postgresChanges) serve(ctx context.Context, connected func()) error {
 	connected()
 	c.mu.Lock()
 	for _, ch := range c.channels {
-		ch.before, ch.listening = ch.before || ch.listening, false
+		ch.listening = false
 	}
 	c.mu.Unlock()
 	for {
@@ -220,9 +220,8 @@ func (c *postgresChanges) listenToNew(ctx context.Context, conn *pgx.Conn) error
 			return err
 		}
 		c.mu.Lock()
-		ch.listening = true
-		lost := ch.before
-		ch.before = false
+		lost := ch.known
+		ch.listening, ch.known = true, true
 		for _, listening := range ch.waiting {
 			close(listening)
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -169,6 +170,20 @@ func TestNotifierOfOtherHandlesOnPostgres(t *testing.T) {
 	require.Equal(t, event("first", storage.OpInsert, "1", "x"), next(t, events))
 }
 
+// A table of the same name in another schema of the database is another table.
+func TestNotifierOfOneSchemaOnPostgres(t *testing.T) {
+	t.Parallel()
+	a, b := storagetest.Open(t, storagetest.Config(t, storage.DriverPostgres)), storagetest.Open(t, storagetest.Config(t, storage.DriverPostgres))
+	bothTables(t, a)
+	bothTables(t, b)
+	events := subscribe(t, a, "first", keys)
+	others := subscribe(t, b, "first", keys)
+	execute(t, b, "INSERT INTO first (id, name) VALUES (1, 'other')")
+	execute(t, a, "INSERT INTO first (id, name) VALUES (1, 'own')")
+	require.Equal(t, event("first", storage.OpInsert, "1", "own"), next(t, events))
+	require.Equal(t, event("first", storage.OpInsert, "1", "other"), next(t, others))
+}
+
 func TestNotifierInstallsNothingBeforeSubscribe(t *testing.T) {
 	t.Parallel()
 	db := storagetest.Open(t, storagetest.Config(t, storage.DriverPostgres))
@@ -278,6 +293,33 @@ func TestNotifierCloseDuringDelivery(t *testing.T) {
 		_, err = db.Notifier().Subscribe(t.Context(), "first", keys, nil, func(storage.Event) {})
 		require.ErrorIs(t, err, storage.ErrNotifierClosed)
 		db.Notifier().UnsubscribeAll()
+	})
+}
+
+// Close returns when the callback that runs has returned, and no other is called.
+func TestNotifierCloseWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, err := storage.Open(t.Context(), storage.Config{Driver: storage.DriverMemory})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, db.Close()) }()
+		execute(t, db, "CREATE TABLE t (id INTEGER PRIMARY KEY)")
+		calls, goOn := 0, make(chan struct{})
+		_, err = db.Notifier().Subscribe(t.Context(), "t", []string{"id"}, nil, func(storage.Event) { calls++; <-goOn })
+		require.NoError(t, err)
+		execute(t, db, "INSERT INTO t (id) VALUES (1), (2), (3)")
+		synctest.Wait()
+		closed := false
+		go func() {
+			db.Notifier().Close()
+			closed = true
+		}()
+		synctest.Wait()
+		require.False(t, closed)
+		close(goOn)
+		synctest.Wait()
+		require.True(t, closed)
+		require.Equal(t, 1, calls)
 	})
 }
 

@@ -55,6 +55,7 @@ func TestSoakEightProcesses(t *testing.T) {
 // childWrite is what each of the processes does. It prints how many statements and transactions it made and how long the slowest took.
 func childWrite(ctx context.Context, config storage.Config) error {
 	var db *storage.DB
+	awaitOthers()
 	statements, transactions, slowest := 0, 0, time.Duration(0)
 	start := time.Now()
 	for round := 0; time.Since(start) < soak.For(2*time.Second); round++ {
