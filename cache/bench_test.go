@@ -172,6 +172,7 @@ func BenchmarkEvict(b *testing.B) {
 	}
 }
 
+// conformance: 7.cache.immutable
 func TestHitAllocatesNothing(t *testing.T) {
 	r := newRequest()
 	key := r.key(NewHasher())

@@ -38,6 +38,8 @@ func fill(t *testing.T, c *Cache[[]byte], key Key, owner string, size int) {
 }
 
 // Not parallel: it measures the heap.
+//
+// conformance: 7.cache.bound
 func TestMemoryStaysWithinTheBound(t *testing.T) {
 	const bound = 64 << 20
 	for _, tt := range []struct {
@@ -87,6 +89,8 @@ func TestMemoryStaysWithinTheBound(t *testing.T) {
 }
 
 // A flood by one owner against others that hold up to a quarter each, however long they have not used what they hold.
+//
+// conformance: 7.cache.quarter
 func TestFloodCannotEvictAnothersQuarter(t *testing.T) {
 	t.Parallel()
 	const bound = 1 << 20
@@ -120,6 +124,8 @@ func TestFloodCannotEvictAnothersQuarter(t *testing.T) {
 }
 
 // Whoever comes to a cache that one owner fills gets room at the other's cost, up to an equal part.
+//
+// conformance: 7.cache.quarter
 func TestNewcomersGetRoom(t *testing.T) {
 	t.Parallel()
 	const bound, cost = 1 << 20, 1024

@@ -57,6 +57,7 @@ func put(t *testing.T, c *Cache[string], key Key, owner, v string) {
 	require.Equal(t, v, got)
 }
 
+// conformance: 7.cache.one-call
 func TestConcurrentIdenticalCallsFetchOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := newCache()
@@ -109,6 +110,7 @@ func TestMustFetchSharesNothing(t *testing.T) {
 	})
 }
 
+// conformance: 7.cache.leader-timeout
 func TestLeaderTimeoutFailsNobodyElse(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := newCache()
@@ -139,6 +141,7 @@ func TestLeaderTimeoutFailsNobodyElse(t *testing.T) {
 	})
 }
 
+// conformance: 7.cache.own-timeout
 func TestFollowerLeavesOnTime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := newCache()
@@ -194,6 +197,7 @@ func TestFetchIsDetachedFromItsLeader(t *testing.T) {
 	})
 }
 
+// conformance: 7.cache.own-timeout
 func TestLastOneOutCancels(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := newCache()
@@ -236,6 +240,8 @@ func TestLastOneOutCancels(t *testing.T) {
 }
 
 // Limit ends a fetch for which there is always somebody waiting. Who would wait longer than that starts the next fetch instead of sharing this one.
+//
+// conformance: 7.cache.leader-timeout
 func TestLimit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := newCache()
@@ -416,6 +422,7 @@ func TestEndedContextStartsNothing(t *testing.T) {
 	})
 }
 
+// conformance: 7.cache.store
 func TestStoredIfAnyParticipantAsked(t *testing.T) {
 	for _, c := range []struct {
 		name             string
@@ -456,6 +463,7 @@ func TestStoredIfAnyParticipantAsked(t *testing.T) {
 	}
 }
 
+// conformance: 7.cache.never-waits
 func TestHangingFetchDelaysNoOther(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := newCache()

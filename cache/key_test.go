@@ -170,6 +170,8 @@ func someParts(data []byte) []any {
 }
 
 // FuzzKeyParts holds that different lists of parts are different streams before they are hashed.
+//
+// conformance: 7.cache.key
 func FuzzKeyParts(f *testing.F) {
 	f.Add([]byte("\x01\x02ab\x01\x01c"), []byte("\x01\x01a\x01\x02bc"))
 	f.Add([]byte("\x05\x02\x01a\x01b"), []byte("\x01\x01a\x01\x01b"))
@@ -187,6 +189,7 @@ func FuzzKeyParts(f *testing.F) {
 	})
 }
 
+// conformance: 7.cache.key
 func TestKeysDiffer(t *testing.T) {
 	t.Parallel()
 	lists := [][]any{

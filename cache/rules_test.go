@@ -15,6 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// conformance: 7.cache.age
+// conformance: 7.cache.ttl
 func TestAgeLimits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := New[string](Config{TTL: 10 * second, MaxBytes: 1 << 20})
@@ -37,6 +39,7 @@ func TestAgeLimits(t *testing.T) {
 	})
 }
 
+// conformance: 7.cache.swept
 func TestSweep(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := New[string](Config{TTL: 10 * second, MaxBytes: 1 << 30})
@@ -73,6 +76,7 @@ func TestOwnClock(t *testing.T) {
 	require.Equal(t, 1, c.Sweep(now))
 }
 
+// conformance: 7.cache.newest
 func TestNewestWins(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := newCache()
@@ -101,6 +105,7 @@ func TestNewestWins(t *testing.T) {
 	})
 }
 
+// conformance: 7.cache.statuses
 func TestOutcomesThatAreNotStored(t *testing.T) {
 	down := errors.New("down")
 	for name, fetch := range map[string]func(context.Context) (string, int64, bool, error){
@@ -210,6 +215,7 @@ func TestAdmitRefusesItsCallAlone(t *testing.T) {
 	})
 }
 
+// conformance: 7.limit.waiters
 func TestWaitersPerOwner(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := newCache()

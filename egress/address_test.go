@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
+// conformance: 7.refused.address
 func TestClassify(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

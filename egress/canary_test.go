@@ -31,6 +31,7 @@ func requireSilent(t testing.TB, name string, err error) {
 	}
 }
 
+// conformance: 7.secrets
 func TestRefusalsHoldNoSecrets(t *testing.T) {
 	t.Parallel()
 	client := newClient(t, func(c *Config) { c.MTLS = config.Rate{RPS: 1, Burst: 100}; c.BlockedHeaders = []string{"x-internal-*"} })
@@ -69,6 +70,8 @@ func TestRefusalsHoldNoSecrets(t *testing.T) {
 }
 
 // What origins, resolvers and TLS peers say does not get into our errors either, nor onto the standard logger.
+//
+// conformance: 7.secrets
 func TestFailuresHoldNoSecrets(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)

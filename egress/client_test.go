@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// conformance: 7.user-agent
 func TestDo(t *testing.T) {
 	t.Parallel()
 	client, url := newOrigin(t, func(w http.ResponseWriter, r *http.Request) {
@@ -50,6 +52,8 @@ func TestDo(t *testing.T) {
 }
 
 // Every status is an answer.
+//
+// conformance: 7.answer.status
 func TestStatuses(t *testing.T) {
 	t.Parallel()
 	client, url := newOrigin(t, func(w http.ResponseWriter, r *http.Request) {
@@ -63,6 +67,7 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
+// conformance: 7.response.decompressed
 func TestCompression(t *testing.T) {
 	t.Parallel()
 	text := strings.Repeat("hello ", 1000)
@@ -120,6 +125,7 @@ func TestCompression(t *testing.T) {
 	require.Equal(t, []string{"gzip", "gzip"}, r.Header["Content-Encoding"], "an encoding we did not ask for is the caller's")
 }
 
+// conformance: 7.request.max-bytes
 func TestBodyLimit(t *testing.T) {
 	t.Parallel()
 	client, url := newOrigin(t, func(w http.ResponseWriter, r *http.Request) {
@@ -146,6 +152,7 @@ func TestBodyLimit(t *testing.T) {
 	require.Equal(t, []string{"1000"}, r.Header["Content-Length"])
 }
 
+// conformance: 7.response.headers
 func TestResponseHeaderLimit(t *testing.T) {
 	t.Parallel()
 	client, url := newOrigin(t, func(w http.ResponseWriter, r *http.Request) {
@@ -247,6 +254,7 @@ type panickingReader struct{}
 
 func (panickingReader) Read([]byte) (int, error) { panic("CANARY") }
 
+// conformance: 7.panic
 func TestPanicsEndOneRequest(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*Config){
@@ -533,5 +541,27 @@ func TestConcurrentUse(t *testing.T) {
 			})
 		}
 		wg.Wait()
+	}
+}
+
+// The environment of this test names a proxy for every scheme, and hosts are none that are exempt.
+//
+// conformance: 7.proxy
+func TestEnvironmentProxiesAreIgnored(t *testing.T) {
+	t.Parallel()
+	for scheme, want := range map[string]string{"http": "example.com:80", "https": "example.com:443"} {
+		var dialled atomic.Value
+		client := newClient(t, func(c *Config) {
+			c.dial = func(_ context.Context, _, address string) (net.Conn, error) {
+				dialled.Store(address)
+				return nil, errors.New("seen")
+			}
+		})
+		proxy, err := http.ProxyFromEnvironment(&http.Request{URL: &url.URL{Scheme: scheme, Host: "example.com"}})
+		require.NoError(t, err)
+		require.NotNil(t, proxy, "else this shows nothing")
+		_, err = fetch(client, &Request{URL: scheme + "://example.com/"})
+		requireAnyExternal(t, err)
+		require.Equal(t, want, dialled.Load())
 	}
 }

@@ -38,6 +38,9 @@ func TestDefaultsAreTheFiles(t *testing.T) {
 	require.Equal(t, cap(zero.mtls.slots), cap(fromFile.mtls.slots))
 }
 
+// conformance: 7.timeout.default
+// conformance: 7.timeout.clamp
+// conformance: 7.request.max-bytes
 func TestLimitsOfARequest(t *testing.T) {
 	t.Parallel()
 	client := newClient(t, func(c *Config) { c.MaxResponseBytes, c.DefaultTimeout = 1000, 7*time.Second })
@@ -60,6 +63,7 @@ func TestLimitsOfARequest(t *testing.T) {
 	require.EqualValues(t, 27033, p.MaxBytes())
 }
 
+// conformance: 7.ca
 func TestAuthorities(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -118,6 +118,7 @@ func newDNSClient(t testing.TB, port int, names map[string][]string) (*Client, *
 	}), s
 }
 
+// conformance: 7.address.dialled
 func TestNamesOfForbiddenAddresses(t *testing.T) {
 	t.Parallel()
 	forbidden := newTrap(t, "127.0.0.1:0")
@@ -154,6 +155,8 @@ func TestNamesOfForbiddenAddresses(t *testing.T) {
 }
 
 // A name that changes its mind between two requests, and one of which only some addresses may be reached.
+//
+// conformance: 7.address.dialled
 func TestNamesThatChange(t *testing.T) {
 	t.Parallel()
 	forbidden := newTrap(t, "127.0.0.1:0")
@@ -184,6 +187,8 @@ func TestNamesThatChange(t *testing.T) {
 }
 
 // Whatever Prepare might let through, the dialler refuses: requests made without it.
+//
+// conformance: 7.address.dialled
 func TestDialerAlone(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
@@ -210,6 +215,7 @@ func TestDialerAlone(t *testing.T) {
 	}
 }
 
+// conformance: 7.redirects
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	t.Parallel()
 	forbidden := newTrap(t, public+":0")
@@ -275,6 +281,8 @@ func TestConnectHook(t *testing.T) {
 }
 
 // A redirect to whatever host there is to forbid is an answer like any other: nobody looks the host up or connects to it.
+//
+// conformance: 7.redirects
 func TestRedirectsToEveryForbiddenHost(t *testing.T) {
 	t.Parallel()
 	forbidden := newTrap(t, public+":0")
@@ -301,6 +309,7 @@ func TestRedirectsToEveryForbiddenHost(t *testing.T) {
 	require.EqualValues(t, 1, client.Stats().Connections, "the origin's")
 }
 
+// conformance: 7.answer.failed
 func TestDNSFailures(t *testing.T) {
 	t.Parallel()
 	client, _ := newDNSClient(t, 80, nil)

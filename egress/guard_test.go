@@ -10,6 +10,8 @@ import (
 	"dongate/config"
 )
 
+// conformance: 7.address.readmit
+// conformance: 7.address.block
 func TestGuardLists(t *testing.T) {
 	t.Parallel()
 	prefixes := func(list ...string) (out []netip.Prefix) {

@@ -111,6 +111,7 @@ func until(f func() error) {
 	}
 }
 
+// conformance: 7.answer.failed
 func TestMisbehavingHTTP2Origins(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

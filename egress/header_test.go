@@ -15,6 +15,7 @@ func prepareHeader(c *Client, h map[string][]string) (*Prepared, error) {
 	return c.Prepare(&Request{URL: "https://example.com/", Header: h})
 }
 
+// conformance: 7.refused.headers
 func TestHeadersBlocked(t *testing.T) {
 	t.Parallel()
 	client := newClient(t, func(c *Config) { c.BlockedHeaders = []string{"X_Secret", "x-internal-*"} })
@@ -46,6 +47,7 @@ func TestHeadersBlockedByConfiguration(t *testing.T) {
 	requireRefused(t, ReasonHeader, err)
 }
 
+// conformance: 7.refused.control
 func TestHeadersMalformed(t *testing.T) {
 	t.Parallel()
 	client := newClient(t, nil)

@@ -31,6 +31,7 @@ import (
 	"dongate/config"
 )
 
+// conformance: 7.mtls.own-client
 func TestMTLS(t *testing.T) {
 	t.Parallel()
 	servers, clients := newAuthority(t), newAuthority(t)
@@ -84,6 +85,8 @@ func requireAnyExternal(t testing.TB, err error) *External {
 	return external
 }
 
+// conformance: 7.mtls.version
+// conformance: 7.ca
 func TestTLSRules(t *testing.T) {
 	t.Parallel()
 	servers := newAuthority(t)
@@ -122,6 +125,9 @@ func TestTLSRules(t *testing.T) {
 }
 
 // Bad key material is refused before it costs a token.
+//
+// conformance: 7.mtls.material
+// conformance: 7.mtls.off
 func TestMaterialRefused(t *testing.T) {
 	t.Parallel()
 	client := newClient(t, func(c *Config) { c.MTLS = config.Rate{RPS: 0.001, Burst: 1} })
@@ -235,6 +241,7 @@ func mtlsBubble(t *testing.T, r config.Rate, concurrent int) (do func(timeout ti
 	}, client, release
 }
 
+// conformance: 7.mtls.quota
 func TestMTLSRate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -275,6 +282,7 @@ func TestMTLSLastToken(t *testing.T) {
 	})
 }
 
+// conformance: 7.mtls.slot
 func TestMTLSConcurrency(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

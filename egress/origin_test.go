@@ -109,6 +109,9 @@ const (
 	kb      = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 )
 
+// conformance: 7.answer.failed
+// conformance: 7.response.headers
+// conformance: 7.response.decompressed
 func TestMisbehavingOrigins(t *testing.T) {
 	t.Parallel()
 	big := strings.Repeat("x", 1<<20)

@@ -50,6 +50,10 @@ var spellings = map[Reason][]string{
 	},
 }
 
+// conformance: 7.refused.port
+// conformance: 7.refused.userinfo
+// conformance: 7.address.numeric
+// conformance: 7.refused.address
 func TestHostsRefused(t *testing.T) {
 	t.Parallel()
 	client := newClient(t, func(c *Config) { c.Resolver = forbiddenResolver(t) })
@@ -154,6 +158,8 @@ func TestURLsAccepted(t *testing.T) {
 	}
 }
 
+// conformance: 7.request.scheme
+// conformance: 7.refused.method
 func TestMethodsAndSchemes(t *testing.T) {
 	t.Parallel()
 	client := newClient(t, nil)

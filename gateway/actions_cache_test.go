@@ -39,6 +39,7 @@ func (r *rig) acted(outcome string) int {
 }
 
 // conformance: 7.cache.statuses
+// conformance: 7.answer.status
 func TestWhichAnswersAreStored(t *testing.T) {
 	t.Parallel()
 	for status, stored := range map[int]bool{
@@ -76,6 +77,7 @@ func TestWhichAnswersAreStored(t *testing.T) {
 
 // conformance: 7.cache.age
 // conformance: 7.cache.ttl
+// conformance: 7.request.read-from-cache
 func TestAgeOfStoredAnswers(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T) {
@@ -221,6 +223,7 @@ func TestActionsPastABoundAreAnsweredAtOnce(t *testing.T) {
 // many owners, takes room from itself alone: what the owner has stored stays.
 //
 // conformance: 7.cache.bound
+// conformance: 7.cache.quarter
 func TestUnconfirmedOwnersEvictNobody(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T) {
@@ -295,6 +298,8 @@ func heapInUse() int64 {
 // 200 000 distinct requests of one owner, whose answers of 25 kB are all to be kept,
 // take the bound and a fifth at most of the process's heap, and nothing of another
 // owner. Not parallel: it measures the heap.
+//
+// conformance: 7.cache.bound
 func TestFloodOfStoredAnswersStaysWithinTheBound(t *testing.T) {
 	const bound, workers = 64 << 20, 8
 	requests := 200_000

@@ -82,6 +82,9 @@ func (n *testNode) reply(id string) acted {
 	}
 }
 
+// conformance: 7.answer.form
+// conformance: 7.user-agent
+// conformance: 7.request.headers
 func TestActionReachesTheEndpoint(t *testing.T) {
 	t.Parallel()
 	u, cfg := origin(t, func(w http.ResponseWriter, r *http.Request) {
@@ -106,6 +109,9 @@ func TestActionReachesTheEndpoint(t *testing.T) {
 
 // 100 concurrent identical requests from 4 nodes are one upstream call; the next
 // round is served from the cache, with latency 0.
+//
+// conformance: 7.cache.one-call
+// conformance: 7.answer.latency
 func TestSharedCallAndHit(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int32
@@ -151,6 +157,8 @@ func TestSharedCallAndHit(t *testing.T) {
 
 // A leader with a 1 ms timeout does not fail followers, a follower with 500 ms
 // leaves a long leader on time, and a timeout is told within 100 ms of its deadline.
+//
+// conformance: 7.cache.own-timeout
 func TestWaitersHaveTheirOwnTimeouts(t *testing.T) {
 	t.Parallel()
 	entered, release := make(chan struct{}, 10), make(chan struct{})
@@ -182,6 +190,15 @@ func TestWaitersHaveTheirOwnTimeouts(t *testing.T) {
 }
 
 // What may not be asked is refused as isValidationError, and nothing is sent.
+//
+// conformance: 7.answer.refused
+// conformance: 7.request.scheme
+// conformance: 7.refused.method
+// conformance: 7.refused.port
+// conformance: 7.refused.headers
+// conformance: 7.refused.control
+// conformance: 7.refused.address
+// conformance: 7.request.body
 func TestRefusedActions(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -236,6 +253,8 @@ func TestRefusedActions(t *testing.T) {
 
 // A node that claims an owner whom metadata does not confirm neither fills the
 // owner's slots nor reads its entries.
+//
+// conformance: 7.owner.unconfirmed
 func TestUnconfirmedOwnerIsAnother(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int32
@@ -266,6 +285,10 @@ func TestUnconfirmedOwnerIsAnother(t *testing.T) {
 }
 
 // Past its bounds a node is answered at once.
+//
+// conformance: 7.limit.global
+// conformance: 7.limit.node
+// conformance: 7.limit.owner
 func TestActionSlots(t *testing.T) {
 	t.Parallel()
 	s := newActionSlots(100)
@@ -304,6 +327,8 @@ func TestActionSlots(t *testing.T) {
 }
 
 // The answer reaches a node that reconnected meanwhile, on its new session.
+//
+// conformance: 7.answer.new-session
 func TestActionAnswerFollowsTheNode(t *testing.T) {
 	t.Parallel()
 	entered, release := make(chan struct{}), make(chan struct{})

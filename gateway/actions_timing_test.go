@@ -252,6 +252,34 @@ func TestAnswersGoToTheNewestSession(t *testing.T) {
 	})
 }
 
+// What waits behind a session that takes nothing more goes to the next one.
+//
+// conformance: 7.answer.new-session
+func TestAnswersLeaveAStuckSession(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T) {
+		r, nodes := acting(t, paths, rigSpec{})
+		_ = nodes[0].conn.Close()
+		r.eventually(func() bool { return r.live("don", 0) == nil }, "it is away")
+		stuck, err := r.dialNode("don", 0, r.nextSecond()+1) // reads nothing: over a pipe the gateway's first write is stuck
+		require.NoError(t, err)
+		defer stuck.conn.Close()
+		const actions = 20
+		asked := map[string]bool{}
+		for i := range actions {
+			asked[stuck.ask(theWorkflow(), map[string]any{"url": fmt.Sprint(endpoint, i)})] = true
+		}
+		time.Sleep(time.Second)
+		again := r.connect("don", 0, nil, nil)
+		for range actions {
+			id, a, _ := again.next()
+			require.True(t, asked[id], "%s, or twice", id)
+			delete(asked, id)
+			require.Equal(t, 200, a.StatusCode)
+		}
+	})
+}
+
 // conformance: 7.mtls.slot
 func TestWaitingForAPlaceEndsWithTheActionsOwnTime(t *testing.T) {
 	t.Parallel()

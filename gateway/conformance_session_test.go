@@ -301,6 +301,7 @@ func TestBusyShardDoesNotStarveAnother(t *testing.T) {
 }
 
 // conformance: 4.throttle.action
+// conformance: 7.limit.at-once
 func TestThrottledActionOfAShard(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T) {

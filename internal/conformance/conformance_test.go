@@ -10,7 +10,7 @@ import (
 func TestRulesForm(t *testing.T) {
 	t.Parallel()
 	sections := Sections()
-	require.Len(t, sections, 6)
+	require.Len(t, sections, 7)
 	for i, s := range sections {
 		require.Equal(t, string(rune('1'+i)), s.Number)
 		require.NotEmpty(t, s.Title)
@@ -19,7 +19,7 @@ func TestRulesForm(t *testing.T) {
 	for text, says := range map[string]string{
 		"## 1 A\n1.a One.\n":             "want `key | sentence`",
 		"## 1 A\n1.A | One.\n":           "want `key | sentence`",
-		"## 1 A\n7.a | One.\n":           "want `key | sentence`",
+		"## 1 A\n8.a | One.\n":           "want `key | sentence`",
 		"## 1 A\n2.a | One.\n":           "not in its section",
 		"1.a | One.\n":                   "not in its section",
 		"## 1 A\n1.a | One.\n1.a | Two.": "rules.txt:3: 1.a is listed twice",

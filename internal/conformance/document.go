@@ -33,7 +33,7 @@ func Check(sections []Section, tests map[string][]Test) error {
 // whatever the order in which tests were found.
 func Document(sections []Section, tests map[string][]Test) string {
 	var b strings.Builder
-	b.WriteString("# Conformance\n\nEvery rule of the [protocol](protocol.md), sections 1 to 6, and the tests that hold it. Generated from\n" +
+	b.WriteString("# Conformance\n\nEvery rule of the [protocol](protocol.md), sections 1 to 7, and the tests that hold it. Generated from\n" +
 		"`internal/conformance/rules.txt` and the markers in the tests; rewritten with `make docs`.\n")
 	for _, s := range sections {
 		fmt.Fprintf(&b, "\n## %s. %s\n\n| rule | sentence | tests |\n| --- | --- | --- |\n", s.Number, s.Title)

@@ -1,5 +1,5 @@
 // Package conformance ties the protocol to the tests: rules.txt lists, in our own
-// words, every sentence of protocol §1 to §6 that demands, bounds, refuses, drops
+// words, every sentence of protocol §1 to §7 that demands, bounds, refuses, drops
 // or counts something, and a test says which of them it holds with a marker
 //
 //	// conformance: 4.handshake.pending
@@ -25,7 +25,7 @@ type Rule struct {
 	Sentence string // in Markdown, ends with a full stop
 }
 
-// Section is the section of the protocol the rule is in: "1" to "6".
+// Section is the section of the protocol the rule is in: "1" to "7".
 func (r Rule) Section() string { return r.Key[:1] }
 
 // Section is a heading of the list of rules.
@@ -44,7 +44,7 @@ func Sections() []Section {
 	return s
 }
 
-var keyForm = regexp.MustCompile(`^[1-6](\.[a-z0-9]+(-[a-z0-9]+)*)+$`)
+var keyForm = regexp.MustCompile(`^[1-7](\.[a-z0-9]+(-[a-z0-9]+)*)+$`)
 
 // parseRules reads the form of rules.txt: "## 4 Title" opens a section, "key |
 // sentence" is a rule, other lines that start with # are comments.
