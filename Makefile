@@ -61,7 +61,6 @@ fuzz:
 bench:
 	go test -run "^$$" -bench "TriggerCPU|IdleSession|FaultyNodes|BadTokens|DurableClaims|Action" -benchtime 1x ./gateway
 	go test -run "^$$" -bench GroupCommit -benchtime 1x ./auth/sqlclaims
-	go test -run "^$$" -bench Used ./auth/sqlclaims
 	go test -run "^$$" -bench . ./jsonrpc ./auth ./aggregation ./ratelimit ./connector ./cache ./egress ./storage ./storage/query
 
 # Documents that come from the code; `make test` fails when they differ.

@@ -76,7 +76,8 @@ var (
 // Claims remembers which tokens and request ids are taken. Implementations are safe for concurrent use, by every gateway that shares
 // them; they fail with an error of their own when they cannot store, and then nothing is taken.
 type Claims interface {
-	// Used reports whether the signer's token was claimed, without claiming it.
+	// Used reports whether the signer's token is known to be claimed, without claiming it. It is cheap; where others share the store,
+	// it may not know what they claimed: Claim decides.
 	Used(ctx context.Context, signer common.Address, tokenID string) (bool, error)
 	// Claim takes the token, by (Signer, TokenID), and the request id, by (WorkflowID, RequestID): both or neither. Of any number
 	// of concurrent calls with one key, one is Claimed. A used token is reported before a used id. Previous is set with

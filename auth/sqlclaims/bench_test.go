@@ -90,22 +90,3 @@ func cpuTime() time.Duration {
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
-
-// BenchmarkUsed is the look-up that comes before a claim.
-func BenchmarkUsed(b *testing.B) {
-	for _, driver := range []string{storage.DriverSQLite, storage.DriverPostgres} {
-		b.Run(driver, func(b *testing.B) {
-			db := storagetest.Open(b, storagetest.Config(b, driver))
-			migrate(b, db)
-			c := opened(b, db, Options{})
-			claim := example(time.Now(), 1)
-			claimed(b, c, claim)
-			b.ReportAllocs()
-			for b.Loop() {
-				if used, err := c.Used(b.Context(), claim.Signer, claim.TokenID); !used || err != nil {
-					b.Fatal(used, err)
-				}
-			}
-		})
-	}
-}

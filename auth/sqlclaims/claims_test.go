@@ -170,22 +170,23 @@ func TestKeepAndPurge(t *testing.T) {
 			claimed(t, c, example(clock.Now(), 1+n))
 		}
 		clock.Add(24*time.Hour - time.Millisecond)
-		used, err := c.Used(t.Context(), claim.Signer, claim.TokenID)
+		again := example(clock.Now(), 999)
+		again.TokenID = claim.TokenID
+		outcome, _, err := c.Claim(t.Context(), again)
 		require.NoError(t, err)
-		require.True(t, used)
+		require.Equal(t, auth.Replayed, outcome)
 		rows := func() (n int) {
 			require.NoError(t, db.Read().QueryRow("SELECT (SELECT COUNT(*) FROM claimed_tokens) + (SELECT COUNT(*) FROM request_ids)").Scan(&n))
 			return n
 		}
 		require.Equal(t, 2*(1+3*purgeEvery), rows())
-		for n := range purgeEvery {
+		for n := range 4 * purgeEvery {
 			claimed(t, c, example(clock.Now(), 1000+n))
 		}
-		require.LessOrEqual(t, rows(), 2*purgeEvery+1+2, "the last claims, and the token that is kept")
+		require.LessOrEqual(t, rows(), 2*4*purgeEvery+1, "the last claims, and the token that is kept")
 		clock.Add(time.Millisecond)
-		used, err = c.Used(t.Context(), claim.Signer, claim.TokenID)
-		require.NoError(t, err)
-		require.False(t, used)
+		again.KeepUntil = clock.Now().Add(time.Hour)
+		claimed(t, c, again)
 	})
 }
 
@@ -234,4 +235,25 @@ func TestNoSchema(t *testing.T) {
 		_, err := Open(t.Context(), open(t), Options{})
 		require.ErrorContains(t, err, "opening the claims")
 	})
+}
+
+// What was seen is forgotten after its time or for room, never early within one generation.
+func TestSeen(t *testing.T) {
+	t.Parallel()
+	now := claimstest.NewClock().Now()
+	var s seen
+	require.False(t, s.has(key{1}, now))
+	s.add(key{1}, now.Add(time.Minute), now)
+	s.add(key{2}, now.Add(time.Hour), now)
+	require.True(t, s.has(key{1}, now.Add(time.Minute-time.Millisecond)))
+	require.False(t, s.has(key{1}, now.Add(time.Minute)))
+	s.add(key{3}, now.Add(time.Hour), now.Add(seenPeriod))
+	require.True(t, s.has(key{2}, now.Add(seenPeriod)), "one generation back")
+	s.add(key{4}, now.Add(time.Hour), now.Add(2*seenPeriod))
+	require.False(t, s.has(key{2}, now.Add(2*seenPeriod)))
+	for n := range 2 * maxSeen {
+		s.add(key{5, byte(n), byte(n >> 8), byte(n >> 16)}, now.Add(time.Hour), now.Add(2*seenPeriod))
+	}
+	require.LessOrEqual(t, len(s.young)+len(s.old), 2*maxSeen)
+	require.True(t, s.has(key{5, 255, 255, 7}, now.Add(2*seenPeriod)), "the last one")
 }

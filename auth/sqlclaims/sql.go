@@ -7,6 +7,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -44,8 +45,9 @@ func ceil(t time.Time) int64 { return t.Add(time.Millisecond - 1).UnixMilli() }
 
 // The statements. Numbered parameters mean the same on both backends.
 const (
-	usedSQL  = `SELECT COUNT(*) FROM claimed_tokens WHERE token_key = $1 AND expires_at > $2`
 	countSQL = `SELECT (SELECT COUNT(*) FROM claimed_tokens WHERE expires_at > $1), (SELECT COUNT(*) FROM request_ids WHERE expires_at > $1)`
+
+	pingSQL = `SELECT 1 FROM claimed_tokens, request_ids WHERE 1 = 0`
 
 	endSQL = `UPDATE request_ids SET state = $2, answer = $3, expires_at = $4 WHERE request_key = $1 AND state = 'open' AND expires_at > $5`
 
@@ -56,8 +58,42 @@ const (
 	findRequestSQL = `SELECT holder, signer, state, answer FROM request_ids WHERE request_key = $1`
 )
 
-// maxRows is how many rows one statement inserts at most.
-const maxRows = 64
+// A statement inserts up to exactRows rows, or a power of two up to maxRows: a few statements for any number of rows.
+const (
+	exactRows = 16
+	maxRows   = 64
+)
+
+// pieceOf returns how many of n rows the next statement inserts.
+func pieceOf(n int) int {
+	if n <= exactRows {
+		return n
+	}
+	piece := maxRows
+	for piece > n {
+		piece /= 2
+	}
+	return piece
+}
+
+// perSize are the texts of a statement by the number of its rows.
+type perSize map[int]string
+
+func newPerSize(text func(n int) string) perSize {
+	t := perSize{}
+	for n := 1; n <= maxRows; n++ {
+		if pieceOf(n) == n {
+			t[n] = text(n)
+		}
+	}
+	return t
+}
+
+var (
+	insertTokens   = newPerSize(insertTokensSQL)
+	insertRequests = newPerSize(insertRequestsSQL)
+	endMany        = newPerSize(endsSQL)
+)
 
 // insertSQL inserts n rows, over those that have expired and no others: first the rows, each with its parameters, then the clock.
 func insertSQL(table, keyColumn string, columns []string, set string, n int) string {
@@ -123,9 +159,8 @@ func newSweep(table, keyColumn string) sweep {
 
 // statements runs the statements of one database.
 type statements struct {
-	db           *storage.DB
-	prepared     map[string]*sql.Stmt
-	preparedUsed *sql.Stmt
+	db       *storage.DB
+	prepared map[string]*sql.Stmt
 
 	// The writer's alone.
 	sweeps     [2]sweep
@@ -137,26 +172,20 @@ func prepare(ctx context.Context, db *storage.DB) (*statements, error) {
 	s := &statements{db: db, sincePurge: purgeEvery, prepared: map[string]*sql.Stmt{}}
 	s.sweeps = [2]sweep{newSweep("claimed_tokens", "token_key"), newSweep("request_ids", "request_key")}
 	if db.Backend() != storage.SQLite {
-		_, err := s.used(ctx, key{}, 0) // the tables are there
-		return s, err
+		return s, s.ping(ctx) // the tables are there
 	}
 	all := []string{endSQL, freeTokenSQL, freeRequestSQL, findTokenSQL, findRequestSQL}
 	for _, w := range s.sweeps {
 		all = append(all, w.find, w.remove)
 	}
-	for n := 1; n <= maxRows; n *= 2 {
-		all = append(all, insertTokensSQL(n), insertRequestsSQL(n))
-	}
+	all = slices.AppendSeq(all, maps.Values(insertTokens))
+	all = slices.AppendSeq(all, maps.Values(insertRequests))
 	for _, text := range all {
 		statement, err := db.Write().PrepareContext(ctx, text)
 		if err != nil {
 			return nil, errors.Join(err, s.close())
 		}
 		s.prepared[text] = statement
-	}
-	var err error
-	if s.preparedUsed, err = db.Read().PrepareContext(ctx, usedSQL); err != nil {
-		return nil, errors.Join(err, s.close())
 	}
 	return s, nil
 }
@@ -165,9 +194,6 @@ func (s *statements) close() error {
 	var errs []error
 	for _, statement := range s.prepared {
 		errs = append(errs, statement.Close())
-	}
-	if s.preparedUsed != nil {
-		errs = append(errs, s.preparedUsed.Close())
 	}
 	return errors.Join(errs...)
 }
@@ -192,15 +218,10 @@ func (s *statements) row(ctx context.Context, tx *sql.Tx, text string, args ...a
 	return tx.QueryRowContext(ctx, text, args...)
 }
 
-func (s *statements) used(ctx context.Context, token key, now int64) (bool, error) {
-	var n int
-	var err error
-	if s.preparedUsed != nil {
-		err = s.preparedUsed.QueryRowContext(ctx, token[:], now).Scan(&n)
-	} else {
-		err = s.db.Read().QueryRowContext(ctx, usedSQL, token[:], now).Scan(&n)
-	}
-	return n > 0, err
+// ping fails if the tables cannot be read.
+func (s *statements) ping(ctx context.Context) error {
+	_, err := s.db.Read().ExecContext(ctx, pingSQL)
+	return err
 }
 
 func (s *statements) count(ctx context.Context, now int64) (tokens, ids int, err error) {
@@ -233,7 +254,7 @@ func (s *statements) run(ctx context.Context, tx *sql.Tx, b batch, now int64) (o
 	}
 	claims := b.claims
 	slices.SortFunc(order, func(x, y int) int { return compareKeys(claims[x].request, claims[y].request) })
-	ids, err := s.insert(ctx, tx, insertRequestsSQL, order, now, func(args []any, i int) []any {
+	ids, err := s.insert(ctx, tx, insertRequests, order, now, func(args []any, i int) []any {
 		p := claims[i]
 		return append(args, p.request[:], p.holder, p.Signer[:], string(auth.StateOpen), ceil(p.RequestUntil))
 	})
@@ -241,13 +262,9 @@ func (s *statements) run(ctx context.Context, tx *sql.Tx, b batch, now int64) (o
 		return out, err
 	}
 	slices.SortFunc(order, func(x, y int) int { return compareKeys(claims[x].token, claims[y].token) })
-	tokens, err := s.insert(ctx, tx, insertTokensSQL, order, now, func(args []any, i int) []any {
+	tokens, err := s.insert(ctx, tx, insertTokens, order, now, func(args []any, i int) []any {
 		p := claims[i]
-		until := p.TokenUntil
-		if p.KeepUntil.After(until) {
-			until = p.KeepUntil
-		}
-		return append(args, p.token[:], p.holder, ceil(until))
+		return append(args, p.token[:], p.holder, ceil(p.kept()))
 	})
 	if err != nil {
 		return out, err
@@ -283,7 +300,7 @@ func (s *statements) mark(ctx context.Context, tx *sql.Tx, marks []mark, now int
 	}
 	if s.db.Backend() == storage.Postgres { // one round trip for many
 		slices.SortStableFunc(order, func(x, y int) int { return compareKeys(marks[x].request, marks[y].request) })
-		return inPowers(order, func(part []int) error { return s.endMany(ctx, tx, marks, part, now, outcomes) })
+		return inPieces(order, func(part []int) error { return s.endMany(ctx, tx, marks, part, now, outcomes) })
 	}
 	for _, i := range order {
 		n, err := s.exec(ctx, tx, endSQL, append(marks[i].row(nil), now)...)
@@ -315,7 +332,7 @@ func (s *statements) endMany(ctx context.Context, tx *sql.Tx, marks []mark, part
 			at[marks[i].request] = i
 		}
 	}
-	rows, err := tx.QueryContext(ctx, endsSQL(len(part)), append(args, now)...)
+	rows, err := tx.QueryContext(ctx, endMany[len(part)], append(args, now)...)
 	if err != nil {
 		return err
 	}
@@ -330,29 +347,27 @@ func (s *statements) endMany(ctx context.Context, tx *sql.Tx, marks []mark, part
 	return rows.Err()
 }
 
-// inPowers calls use with pieces of order whose lengths are powers of two up to maxRows, so that few statements serve all lengths.
-func inPowers(order []int, use func(part []int) error) error {
-	for size := maxRows; len(order) > 0; {
-		for size > len(order) {
-			size /= 2
-		}
-		if err := use(order[:size]); err != nil {
+// inPieces calls use with pieces of order for which there are statements.
+func inPieces(order []int, use func(part []int) error) error {
+	for len(order) > 0 {
+		n := pieceOf(len(order))
+		if err := use(order[:n]); err != nil {
 			return err
 		}
-		order = order[size:]
+		order = order[n:]
 	}
 	return nil
 }
 
 // insert inserts a row for each index and returns how many rows are theirs.
-func (s *statements) insert(ctx context.Context, tx *sql.Tx, text func(n int) string, order []int, now int64, row func(args []any, i int) []any) (affected int64, err error) {
+func (s *statements) insert(ctx context.Context, tx *sql.Tx, texts perSize, order []int, now int64, row func(args []any, i int) []any) (affected int64, err error) {
 	var args []any
-	err = inPowers(order, func(part []int) error {
+	err = inPieces(order, func(part []int) error {
 		args = args[:0]
 		for _, i := range part {
 			args = row(args, i)
 		}
-		n, err := s.exec(ctx, tx, text(len(part)), append(args, now)...)
+		n, err := s.exec(ctx, tx, texts[len(part)], append(args, now)...)
 		affected += n
 		return err
 	})

@@ -3,7 +3,6 @@ package sqlclaims
 import (
 	"context"
 	"database/sql"
-	"runtime"
 	"time"
 
 	"go.uber.org/zap"
@@ -11,6 +10,10 @@ import (
 	"dongate/auth"
 	"dongate/storage"
 )
+
+// pace is the least time from one transaction to the next while several claims come at once. A flush of the disk can be so fast that each
+// would carry one or two claims, and its price in CPU would be paid for each; a claim that comes alone does not wait.
+const pace = time.Millisecond
 
 // retryMarks is how long marks wait that could not be written, unless claims come first.
 const retryMarks = time.Second
@@ -30,7 +33,11 @@ func (c *Claims) write() {
 			return
 		}
 		if len(b.marks)+len(b.claims) > 0 {
+			start := time.Now()
 			c.commit(b)
+			if len(b.claims) > 1 {
+				time.Sleep(pace - time.Since(start))
+			}
 		}
 	}
 }
@@ -52,7 +59,6 @@ func (c *Claims) next() (batch, bool) {
 		c.due = false
 		c.mu.Unlock()
 		<-c.wake
-		runtime.Gosched()
 	}
 }
 
@@ -119,7 +125,12 @@ func (c *Claims) commit(b batch) {
 	}
 	var releases []mark
 	for i, p := range b.claims {
-		if r := found.claims[i]; !p.tell(r) && r.outcome == auth.Claimed {
+		switch r := found.claims[i]; {
+		case r.outcome == auth.Conflict:
+			p.tell(r)
+		case p.tell(r):
+			c.seen.add(p.token, p.TokenUntil, now)
+		case r.outcome == auth.Claimed:
 			releases = append(releases, p.release())
 		}
 	}
@@ -186,6 +197,14 @@ func (c *Claims) release(marks []mark) {
 	if err := c.add(marks...); err != nil {
 		c.options.Log.Warn("claims not taken back: their requests were not dispatched, and need new tokens", zap.Int("claims", len(marks)), zap.Error(err))
 	}
+}
+
+// kept is how long the token of a claim is remembered.
+func (p *pending) kept() time.Time {
+	if p.KeepUntil.After(p.TokenUntil) {
+		return p.KeepUntil
+	}
+	return p.TokenUntil
 }
 
 func (p *pending) release() mark { return mark{request: p.request, token: p.token, holder: p.holder} }
