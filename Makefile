@@ -59,7 +59,7 @@ fuzz:
 
 # Ratios to a floor measured in the same run; see docs/performance.md.
 bench:
-	go test -run "^$$" -bench "TriggerCPU|IdleSession|FaultyNodes|BadTokens|DurableClaims|Action" -benchtime 1x ./gateway
+	go test -run "^$$" -bench "TriggerCPU|IdleSession|FaultyNodes|BadTokens|DurableClaims|SecondGateway|Action" -benchtime 1x ./gateway
 	go test -run "^$$" -bench GroupCommit -benchtime 1x ./auth/sqlclaims
 	go test -run "^$$" -bench . ./jsonrpc ./auth ./aggregation ./ratelimit ./connector ./cache ./egress ./storage ./storage/query
 

@@ -257,3 +257,21 @@ func TestSeen(t *testing.T) {
 	require.LessOrEqual(t, len(s.young)+len(s.old), 2*maxSeen)
 	require.True(t, s.has(key{5, 255, 255, 7}, now.Add(2*seenPeriod)), "the last one")
 }
+
+// Each step of the schema is the one that was reviewed, and all of them at once come to the same.
+func TestSchemas(t *testing.T) {
+	t.Parallel()
+	storagetest.Schemas(t, Domain, "testdata")
+}
+
+// A flush of the disk that does not happen cannot be seen from outside: the setting is read where claims are written.
+func TestClaimsAreFlushed(t *testing.T) {
+	t.Parallel()
+	db := storagetest.Open(t, storagetest.Config(t, storage.DriverSQLite))
+	tx, err := db.Write().Begin()
+	require.NoError(t, err)
+	defer func() { require.NoError(t, tx.Rollback()) }()
+	var synchronous int
+	require.NoError(t, tx.QueryRow("PRAGMA synchronous").Scan(&synchronous))
+	require.Equal(t, 2, synchronous, "FULL")
+}

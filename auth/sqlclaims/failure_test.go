@@ -166,3 +166,31 @@ func withParameter(t *testing.T, dsn, name, value string) string {
 	u.RawQuery = q.Encode()
 	return u.String()
 }
+
+// A database that is full refuses claims, says why, and takes them again when there is room.
+func TestFullDatabase(t *testing.T) {
+	t.Parallel()
+	db := storagetest.Open(t, storagetest.Config(t, storage.DriverSQLite))
+	migrate(t, db)
+	c := opened(t, db, Options{})
+	_, err := db.Write().Exec("PRAGMA max_page_count = 30")
+	require.NoError(t, err)
+	n := 0
+	for ; ; n++ {
+		require.Less(t, n, 10_000)
+		outcome, _, err := c.Claim(t.Context(), example(time.Now(), n))
+		if err != nil {
+			require.ErrorIs(t, storage.Classify(err), storage.ErrFull)
+			break
+		}
+		require.Equal(t, auth.Claimed, outcome)
+	}
+	require.Error(t, c.Ping(t.Context()))
+	_, err = db.Write().Exec("PRAGMA max_page_count = 1000")
+	require.NoError(t, err)
+	claimed(t, c, example(time.Now(), n))
+	require.NoError(t, c.Ping(t.Context()))
+	problems, err := db.Check(t.Context(), Domain)
+	require.NoError(t, err)
+	require.Empty(t, problems)
+}
