@@ -223,6 +223,7 @@ func (f *fleet) start(i int) {
 	require.NoError(f, err)
 	g.cmd = exec.Command(self)
 	g.cmd.Args = []string{"gateway", "serve", "--config", g.file}
+	g.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "GOCOVERDIR=" + os.Getenv("GOCOVERDIR")} // no DONGATE_… of the tests' own
 	log, err := os.OpenFile(g.file+".log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	require.NoError(f, err)
 	defer log.Close()
