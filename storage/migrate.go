@@ -22,10 +22,10 @@ var (
 
 // Status is how far a domain's tables are.
 type Status struct {
-	Domain    string      // its name, with its prefix where it has one
-	Version   int64       // of the newest migration applied; 0: none
-	Latest    int64       // of the newest migration that the program has
-	Migration []Migration // those that the program has, in their order
+	Domain     string      // its name, with its prefix where it has one
+	Version    int64       // of the newest migration applied; 0: none
+	Latest     int64       // of the newest migration that the program has
+	Migrations []Migration // those that the program has, in their order
 }
 
 // Migration is one step of a domain.
@@ -135,7 +135,7 @@ func (db *DB) status(ctx context.Context, d Domain) (Status, error) {
 	}
 	for _, source := range provider.ListSources() {
 		at, ok := applied[source.Version]
-		s.Migration = append(s.Migration, Migration{source.Version, source.Path, at, !ok})
+		s.Migrations = append(s.Migrations, Migration{source.Version, source.Path, at, !ok})
 		s.Latest = source.Version
 	}
 	return s, nil

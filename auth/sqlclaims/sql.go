@@ -238,6 +238,7 @@ type outcomes struct {
 // run writes a batch in a transaction.
 func (s *statements) run(ctx context.Context, tx *sql.Tx, b batch, now int64) (outcomes, error) {
 	if s.db.Backend() == storage.SQLite {
+		// The driver would start a goroutine per statement to watch the context, and a statement on a file ends by itself.
 		ctx = context.WithoutCancel(ctx)
 	}
 	out := outcomes{marks: make([]error, len(b.marks)), claims: make([]result, len(b.claims))}

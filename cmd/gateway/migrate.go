@@ -94,7 +94,7 @@ func readSchema(ctx context.Context, db *storage.DB) (schemaStatus, error) {
 	out := schemaStatus{OK: true}
 	for _, s := range statuses {
 		d := domainStatus{Domain: s.Domain, Version: s.Version, Latest: s.Latest}
-		for _, m := range s.Migration {
+		for _, m := range s.Migrations {
 			step := migrationStatus{Version: m.Version, Name: m.Name}
 			if !m.Pending {
 				step.Applied = &m.Applied
