@@ -70,38 +70,63 @@ func (r *headerRules) rule(name string) string {
 	return ""
 }
 
-// clean checks h and returns it with canonical names, in a map of its own. Values under several spellings of one name are joined in the order of the
-// spellings, so that equal requests stay equal. No text quotes a name or a value that a stranger made up.
-func (r *headerRules) clean(h map[string][]string) (http.Header, *Refused) {
-	out := make(http.Header, len(h)+2)
-	all := make([]string, 0, len(h)) // the values of most names, which have one
-	size := 0
-	var few [16]string // on the stack; more names than that are allocated
-	for _, name := range sortedNames(h, few[:0]) {
-		if !isToken(name) {
-			return nil, refuse(ReasonHeader, "a header's name is empty or has a character that names cannot have")
-		}
-		if rule := r.rule(name); rule != "" {
-			return nil, refuse(ReasonHeader, "the header %q cannot be set by an action; leave it out", clipName(rule))
-		}
-		key := http.CanonicalHeaderKey(name)
-		for _, value := range h[name] {
-			if err := checkValue(value); err != nil {
-				return nil, err
-			}
-			if size += len(name) + len(value) + len(": \r\n"); size > MaxRequestHeaderBytes {
-				return nil, refuse(ReasonHeader, "the request's headers are over %d bytes together", MaxRequestHeaderBytes)
-			}
-			value = strings.Trim(value, " ")
-			if values := out[key]; values != nil {
-				out[key] = append(values, value)
-				continue
-			}
-			all = append(all, value)
-			out[key] = all[len(all)-1 : len(all) : len(all)]
+// Field is one header with one value.
+type Field struct{ Name, Value string }
+
+// clean checks headers in both forms and returns them with canonical names, in a map of its own. Values under several spellings of one name are joined in
+// the order of the spellings, so that equal requests stay equal. No text quotes a name or a value that a stranger made up.
+func (r *headerRules) clean(h map[string][]string, fields []Field) (http.Header, *Refused) {
+	n := len(h) + len(fields)
+	c := cleaner{rules: r, out: make(http.Header, n+2), all: make([]string, 0, n)}
+	var fewNames [16]string // on the stack, as below; more of them are allocated
+	for _, name := range sortedNames(h, fewNames[:0]) {
+		if err := c.add(name, h[name]...); err != nil {
+			return nil, err
 		}
 	}
-	return out, nil
+	var fewFields [16]Field
+	sorted := append(fewFields[:0], fields...)
+	slices.SortStableFunc(sorted, func(a, b Field) int { return strings.Compare(a.Name, b.Name) })
+	for _, f := range sorted {
+		if err := c.add(f.Name, f.Value); err != nil {
+			return nil, err
+		}
+	}
+	return c.out, nil
+}
+
+// cleaner is clean at work.
+type cleaner struct {
+	rules *headerRules
+	out   http.Header
+	all   []string // the values of most names, which have one
+	size  int
+}
+
+func (c *cleaner) add(name string, values ...string) *Refused {
+	if !isToken(name) {
+		return refuse(ReasonHeader, "a header's name is empty or has a character that names cannot have")
+	}
+	if rule := c.rules.rule(name); rule != "" {
+		return refuse(ReasonHeader, "the header %q cannot be set by an action; leave it out", clipName(rule))
+	}
+	key := http.CanonicalHeaderKey(name)
+	for _, value := range values {
+		if err := checkValue(value); err != nil {
+			return err
+		}
+		if c.size += len(name) + len(value) + len(": \r\n"); c.size > MaxRequestHeaderBytes {
+			return refuse(ReasonHeader, "the request's headers are over %d bytes together", MaxRequestHeaderBytes)
+		}
+		value = strings.Trim(value, " ")
+		if given := c.out[key]; given != nil {
+			c.out[key] = append(given, value)
+			continue
+		}
+		c.all = append(c.all, value)
+		c.out[key] = c.all[len(c.all)-1 : len(c.all) : len(c.all)]
+	}
+	return nil
 }
 
 func sortedNames(h map[string][]string, names []string) []string {

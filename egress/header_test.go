@@ -29,14 +29,14 @@ func TestHeadersBlocked(t *testing.T) {
 		requireRefused(t, ReasonHeader, err)
 		_, err = prepareHeader(client, map[string][]string{name: nil})
 		requireRefused(t, ReasonHeader, err)
-		requireRefused(t, ReasonHeader, client.CheckHeader(map[string][]string{name: {"v"}}))
+		requireRefused(t, ReasonHeader, client.CheckFields([]Field{{"Accept", "*/*"}, {name, "v"}}))
 	}
 	for _, name := range []string{"Accept", "Authorization", "Cookie", "X-Forwarded", "X-Proxy-Authorization", "Proxy", "X-Internal", "X-Api-Key", "my_header", "Hosts", "Content-Type", "~!#$%&'*+-.^_`|"} {
 		_, err := prepareHeader(client, map[string][]string{name: {"v"}})
 		require.NoError(t, err, name)
-		require.NoError(t, client.CheckHeader(map[string][]string{name: {"v"}}))
+		require.NoError(t, client.CheckFields([]Field{{name, "v"}}))
 	}
-	require.NoError(t, client.CheckHeader(nil))
+	require.NoError(t, client.CheckFields(nil))
 }
 
 // The protocol's list is enforced whatever the configuration says.
@@ -90,6 +90,14 @@ func TestHeadersSent(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"dongate/dev"}, p.Header()["User-Agent"])
 
+	fields := []Field{{"x-a", "1"}, {"accept", "a"}, {"X-A", "0"}, {"my_name", "u"}, {"x-a", " 2 "}}
+	p, err = client.Prepare(&Request{URL: "https://example.com/", Header: map[string][]string{"X-A": {"9"}}, Fields: fields})
+	require.NoError(t, err)
+	require.Equal(t, http.Header{
+		"X-A": {"9", "0", "1", "2"}, "Accept": {"a"}, "My_name": {"u"}, "User-Agent": {"dongate/v1.2--x---"}, "Accept-Encoding": {"gzip"},
+	}, p.Header())
+	require.Equal(t, Field{"x-a", "1"}, fields[0], "in the order in which they were given")
+
 	// What was given stays as it was, and what was prepared does not follow it.
 	given := map[string][]string{"X-A": {" 1"}}
 	p, err = prepareHeader(client, given)
@@ -118,7 +126,10 @@ func FuzzHeader(f *testing.F) {
 	f.Add("x_real_ip", "ü")
 	f.Add("proxy-x", "\x85")
 	f.Fuzz(func(t *testing.T, name, value string) {
-		out, refused := rules.clean(map[string][]string{name: {value}})
+		out, refused := rules.clean(map[string][]string{name: {value}}, nil)
+		same, refusedField := rules.clean(nil, []Field{{name, value}})
+		require.Equal(t, out, same)
+		require.Equal(t, refused, refusedField)
 		folded := strings.Map(func(r rune) rune {
 			if r == '_' {
 				return '-'

@@ -23,6 +23,7 @@ type Request struct {
 	Method string // "" is GET; any case
 	URL    string
 	Header map[string][]string
+	Fields []Field // more headers
 	Body   []byte
 
 	Timeout  time.Duration // for everything, from waiting for an mTLS slot to the last byte; 0 or less is the client's default; at most MaxTimeout
@@ -98,7 +99,7 @@ func (c *Client) Prepare(r *Request) (*Prepared, error) {
 	if err := c.prepareURL(p, r.URL); err != nil {
 		return nil, err
 	}
-	if err := c.prepareHeader(p, r.Header); err != nil {
+	if err := c.prepareHeader(p, r.Header, r.Fields); err != nil {
 		return nil, err
 	}
 	if err := c.prepareCertificate(p, r); err != nil {
@@ -107,9 +108,9 @@ func (c *Client) Prepare(r *Request) (*Prepared, error) {
 	return p, nil
 }
 
-// CheckHeader checks headers that will not be sent, by the same rules as those that will. Its error is a *Refused.
-func (c *Client) CheckHeader(h map[string][]string) error {
-	if _, err := c.headers.clean(h); err != nil {
+// CheckFields checks headers that will not be sent, by the same rules as those that will. Its error is a *Refused.
+func (c *Client) CheckFields(fields []Field) error {
+	if _, err := c.headers.clean(nil, fields); err != nil {
 		return err
 	}
 	return nil
@@ -184,8 +185,8 @@ func encodeQuery(q string) string {
 
 func outsideQuery(c rune) bool { return c <= ' ' || c >= 0x7f || c == '"' || c == '<' || c == '>' }
 
-func (c *Client) prepareHeader(p *Prepared, h map[string][]string) *Refused {
-	header, err := c.headers.clean(h)
+func (c *Client) prepareHeader(p *Prepared, h map[string][]string, fields []Field) *Refused {
+	header, err := c.headers.clean(h, fields)
 	if err != nil {
 		return err
 	}

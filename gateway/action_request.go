@@ -51,8 +51,8 @@ func (x *actions) prepare(n *node, r *jsonrpc.Response) (*action, error) {
 	req := &egress.Request{Method: q.Method, URL: q.URL, Header: q.MultiHeaders, Body: q.Body,
 		Timeout: time.Duration(q.TimeoutMs) * time.Millisecond, MaxBytes: int64(q.MaxBytes)}
 	if len(q.MultiHeaders) == 0 {
-		req.Header = q.Headers
-	} else if err := x.client.CheckHeader(q.Headers); err != nil {
+		req.Fields = q.Headers
+	} else if err := x.client.CheckFields(q.Headers); err != nil {
 		return nil, err // `headers` is held to the rules though `multiHeaders` wins
 	}
 	if q.MTLS != nil {
@@ -72,8 +72,8 @@ func (x *actions) prepare(n *node, r *jsonrpc.Response) (*action, error) {
 	return a, nil
 }
 
-// singleHeaders are {name: value} in the form of {name: [value]}.
-type singleHeaders map[string][]string
+// singleHeaders are {name: value}.
+type singleHeaders []egress.Field
 
 // UnmarshalJSONFrom implements json.UnmarshalerFrom.
 func (h *singleHeaders) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
@@ -85,24 +85,24 @@ func (h *singleHeaders) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	case open.Kind() != '{':
 		return errHeaders
 	}
-	*h = singleHeaders{}
+	*h = make(singleHeaders, 0, 4)
 	for dec.PeekKind() == '"' {
 		token, err := dec.ReadToken()
 		if err != nil {
 			return err
 		}
-		name := token.String()
+		f := egress.Field{Name: token.String()}
 		if token, err = dec.ReadToken(); err != nil {
 			return err
 		}
 		switch token.Kind() {
 		case '"':
-			(*h)[name] = []string{token.String()}
+			f.Value = token.String()
 		case 'n':
-			(*h)[name] = []string{""}
 		default:
 			return errHeaders
 		}
+		*h = append(*h, f)
 	}
 	_, err := dec.ReadToken() // the end, or an error
 	return err
