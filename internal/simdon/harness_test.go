@@ -3,6 +3,10 @@ package simdon_test
 import (
 	"context"
 	"errors"
+	"io"
+	"net/http"
+	"regexp"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -98,6 +102,7 @@ func newWorld(t testing.TB, change func(*config.Config), prepare func(*simdon.DO
 	}
 	c, err := simdon.ParseConfig(gatewayID, w.don)
 	require.NoError(t, err)
+	c.Admin = config.Admin{Host: "127.0.0.1"}
 	if change != nil {
 		change(c)
 	}
@@ -115,7 +120,35 @@ func newWorld(t testing.TB, change func(*config.Config), prepare func(*simdon.DO
 	w.client, err = client.New(client.Config{URLs: []string{w.url()}, Signer: auth.NewKeySigner(userKey)})
 	require.NoError(t, err)
 	t.Cleanup(w.client.CloseIdleConnections)
+	w.waitReported()
 	return w
+}
+
+// waitReported waits until so many nodes have reported the workflow that every shard with f+1 nodes agrees on it, and a request goes to
+// all of them.
+func (w *world) waitReported() {
+	connected := 0
+	for _, n := range w.don.Nodes() {
+		if n.Connector().Connected(w.gateway().URL) {
+			connected++
+		}
+	}
+	want := float64(min(6, connected-1)) // one may be frozen
+	require.Eventually(w.t, func() bool {
+		resp, err := http.Get("http://" + w.server.Address("admin") + "/metrics")
+		if err != nil {
+			return false
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		found := regexp.MustCompile(`(?m)^dongate_metadata_observations\S* (\d+)$`).FindSubmatch(text)
+		if err != nil || found == nil {
+			return false
+		}
+		n, err := strconv.ParseFloat(string(found[1]), 64)
+		return err == nil && n >= want
+	}, patience, 5*time.Millisecond)
+	http.DefaultClient.CloseIdleConnections()
 }
 
 func (w *world) url() string { return "http://" + w.server.Address("user") + "/" }
