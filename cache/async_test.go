@@ -266,3 +266,25 @@ func TestStartRacesWithTheEnd(t *testing.T) {
 	<-done
 	require.Zero(t, c.Stats().Waiters)
 }
+
+// Config.Go runs the fetches, each on a goroutine that may be another's next.
+func TestFetchesRunWhereConfigSays(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		jobs := make(chan func(), 9)
+		c := New[string](Config{TTL: time.Minute, MaxBytes: 1 << 20, Go: func(f func()) { jobs <- f }})
+		told := make(chan string, 9)
+		for i := range 3 {
+			c.Start(t.Context(), Call[string]{Key: Key{byte(i)}, Fetch: answer(0, "v", nil)}, func(v string, _ bool, err error) {
+				require.NoError(t, err)
+				told <- v
+			})
+		}
+		synctest.Wait()
+		require.Empty(t, told)
+		for range 3 {
+			(<-jobs)()
+		}
+		require.Len(t, told, 3)
+		require.Zero(t, c.Stats().Fetches)
+	})
+}

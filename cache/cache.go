@@ -15,6 +15,7 @@ type Config struct {
 	MaxBytes           int64            // bound of all entries' charged bytes, see EntryOverhead; 0 or less: nothing is stored
 	MaxWaitersPerOwner int              // calls of one owner that share another's fetch at a time; 0 or less: DefaultMaxWaitersPerOwner
 	Now                func() time.Time // the clock of ages, may be called under the lock; nil: time.Now. Timeouts always follow the real clock
+	Go                 func(f func())   // runs a fetch's goroutine; called under the lock, so it must not wait for f; nil: the go statement
 }
 
 // Call is one request for a value.
@@ -78,6 +79,7 @@ type Cache[V any] struct {
 	maxWaiters int
 	epoch      time.Time
 	clock      func() time.Time // nil: time.Now
+	spawn      func(func())     // nil: the go statement
 
 	mu      sync.Mutex // guards everything below and the changing fields of each flight
 	store   store[V]
@@ -92,7 +94,7 @@ type Cache[V any] struct {
 // New returns an empty Cache.
 func New[V any](cfg Config) *Cache[V] {
 	c := &Cache[V]{
-		maxWaiters: cfg.MaxWaitersPerOwner, clock: cfg.Now,
+		maxWaiters: cfg.MaxWaitersPerOwner, clock: cfg.Now, spawn: cfg.Go,
 		flights: map[Key]*flight[V]{}, waiters: map[string]int{},
 	}
 	if c.maxWaiters <= 0 {

@@ -141,7 +141,12 @@ func (c *Cache[V]) start(ctx context.Context, call *Call[V], release func()) *fl
 	c.running.pushFront(&f.place)
 	c.stats.Misses++
 	c.stats.Fetches++
-	go c.run(ctx, f, call.Fetch, release)
+	if c.spawn == nil {
+		go c.run(ctx, f, call.Fetch, release)
+	} else {
+		fetch := call.Fetch
+		c.spawn(func() { c.run(ctx, f, fetch, release) })
+	}
 	return f
 }
 

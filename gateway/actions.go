@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"runtime/debug"
 	"strconv"
 	"time"
@@ -55,15 +54,14 @@ type actions struct {
 	client  *egress.Client
 	cache   *cache.Cache[*actionResponse]
 	slots   *actionSlots
+	crew    crew            // makes the upstream calls
 	ctx     context.Context // of the calls that are nobody else's
 	cancel  context.CancelFunc
 }
 
 func newActions(svc *service, client *egress.Client) *actions {
-	x := &actions{
-		service: svc, client: client, slots: newActionSlots(svc.config.MaxConcurrentActions),
-		cache: cache.New[*actionResponse](cache.Config{TTL: svc.config.OutboundRequestCacheTTL, MaxBytes: svc.config.MaxCacheBytes}),
-	}
+	x := &actions{service: svc, client: client, slots: newActionSlots(svc.config.MaxConcurrentActions)}
+	x.cache = cache.New[*actionResponse](cache.Config{TTL: svc.config.OutboundRequestCacheTTL, MaxBytes: svc.config.MaxCacheBytes, Go: x.crew.run})
 	x.ctx, x.cancel = context.WithCancel(context.Background())
 	return x
 }
@@ -72,6 +70,7 @@ func newActions(svc *service, client *egress.Client) *actions {
 func (x *actions) stop() {
 	x.cancel()
 	x.cache.Close(errStopped)
+	x.crew.stop()
 }
 
 // errStopped ends what is under way when the server stops.
@@ -112,7 +111,7 @@ func (x *actions) start(a *action, done func(message []byte)) {
 			done(x.failure(a, err))
 			return
 		}
-		go a.run()
+		x.crew.run(a.run)
 		return
 	}
 	if resp, ok := x.cache.Get(a.key, a.maxAge); ok {
@@ -143,7 +142,6 @@ const reasonBusy egress.Reason = "busy"
 
 // run makes the upstream call of an action that is alone.
 func (a *action) run() {
-	growStack()
 	a.done(a.call())
 }
 
@@ -168,7 +166,6 @@ func (a *action) call() (message []byte) {
 // fetch makes the upstream call of actions that may share it. It runs detached from
 // whoever asked first: the context ends when nobody waits any more.
 func (a *action) fetch(ctx context.Context) (*actionResponse, int64, bool, error) {
-	growStack()
 	r, err := a.actions.client.DoShared(ctx, a.prepared, &a.progress)
 	if err != nil {
 		return nil, 0, false, err
@@ -178,16 +175,6 @@ func (a *action) fetch(ctx context.Context) (*actionResponse, int64, bool, error
 	out := &actionResponse{params: endpointAnswer(r, ""), latency: r.Latency}
 	cacheable := r.StatusCode/100 == 2 || r.StatusCode/100 == 4
 	return out, int64(cap(out.params)), cacheable, nil
-}
-
-// growStack makes a new goroutine's stack large enough for a call of net/http. By
-// itself it would double step by step, each time with more frames to copy, which
-// costs a tenth of the whole call.
-//
-//go:noinline
-func growStack() {
-	var room [6 << 10]byte
-	runtime.KeepAlive(&room)
 }
 
 // end takes what came of an action that the cache was asked about.
