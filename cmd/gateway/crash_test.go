@@ -117,7 +117,6 @@ type fleet struct {
 	don       *simdon.DON
 	signer    auth.Signer
 	reference workflow.Reference
-	config    string
 	storage   map[string]any
 
 	gateways []*fleetGateway
