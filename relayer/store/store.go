@@ -6,6 +6,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"dongate/storage"
@@ -21,6 +22,8 @@ var Domain = storage.Domain{Name: "relayer", FS: migrations, Dir: "migrations"}
 var (
 	// ErrNotFound: there is no such request.
 	ErrNotFound = errors.New("relayer store: no such request")
+	// ErrNonce: another request holds this nonce, or this request still holds one that may yet be mined or has been.
+	ErrNonce = errors.New("relayer store: this nonce cannot be taken")
 	// ErrThreshold: a threshold must be above zero.
 	ErrThreshold = errors.New("relayer store: the threshold is not above zero")
 )
@@ -43,6 +46,7 @@ type Store struct {
 	db       *storage.DB
 	clock    func() time.Time
 	maxEarly int64
+	dropped  atomic.Uint64 // early events
 }
 
 // New returns the tables of a database that has been migrated, see [Domain].
@@ -53,7 +57,7 @@ func New(db *storage.DB, o Options) *Store {
 	if o.MaxEarlyEvents <= 0 {
 		o.MaxEarlyEvents = DefaultMaxEarlyEvents
 	}
-	return &Store{db, o.Now, o.MaxEarlyEvents}
+	return &Store{db: db, clock: o.Now, maxEarly: o.MaxEarlyEvents}
 }
 
 func (s *Store) now() storage.Time { return storage.NewTime(s.clock()) }

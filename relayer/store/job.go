@@ -1,0 +1,180 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"dongate/storage"
+)
+
+// Hash is 32 bytes: a content hash, a block's or transaction's hash, or a reference id as the gateway contract counts it (big-endian).
+type Hash = [32]byte
+
+// Job is a request as it is stored. What is not known yet is zero.
+type Job struct {
+	ID           int64 // orders requests of a kind by age
+	Kind         Kind
+	ExtJobID     string // a UUID, what clients call it
+	IntJobID     Hash   // of its content
+	Request      []byte // JSON with the members it was inserted with; PostgreSQL does not keep their order
+	ReqType      string // user_decrypt only: user_decrypt, delegated_user_decrypt or unified
+	State        State
+	StateSince   time.Time // when it entered the state
+	Created      time.Time
+	OwnerEpoch   int64 // 0: never claimed
+	Reference    *Hash // nil before the receipt
+	TxHash       string
+	ResponseHash string // hash of the transaction with the response; user_decrypt: of the consensus
+	Result       []byte // JSON; nil for user_decrypt, whose result is its shares
+	Accepted     *bool  // input_proof only
+	Threshold    int64  // user_decrypt only, once completed
+	ErrCode      string
+	ErrReason    string
+}
+
+// columns are what scanJob reads.
+func (k Kind) columns() string {
+	const common = "id, ext_job_id, int_job_id, req, req_status, state_since, created_at, owner_epoch, gw_reference_id, gw_req_tx_hash, err_code, err_reason, "
+	switch k {
+	case InputProof:
+		return common + "NULL, gw_response_tx_hash, res, accepted, NULL"
+	case PublicDecrypt:
+		return common + "NULL, gw_response_tx_hash, res, NULL, NULL"
+	default:
+		return common + "req_type, gw_consensus_tx_hash, NULL, NULL, resolved_threshold"
+	}
+}
+
+func scanJob(k Kind) func(*sql.Rows) (Job, error) {
+	return func(rows *sql.Rows) (Job, error) {
+		j := Job{Kind: k}
+		var (
+			since, created                             storage.Time
+			hash, reference                            []byte
+			request                                    string
+			txHash, code, reason, reqType, response, r sql.Null[string]
+			accepted                                   sql.Null[bool]
+			threshold                                  sql.Null[int64]
+		)
+		err := rows.Scan(&j.ID, &j.ExtJobID, &hash, &request, &j.State, &since, &created, &j.OwnerEpoch, &reference, &txHash, &code, &reason,
+			&reqType, &response, &r, &accepted, &threshold)
+		if err != nil {
+			return j, err
+		}
+		j.IntJobID, j.Request = Hash(hash), []byte(request)
+		j.StateSince, j.Created = since.Time, created.Time
+		if reference != nil {
+			ref := Hash(reference)
+			j.Reference = &ref
+		}
+		j.TxHash, j.ErrCode, j.ErrReason, j.ReqType, j.ResponseHash = txHash.V, code.V, reason.V, reqType.V, response.V
+		if r.Valid {
+			j.Result = []byte(r.V)
+		}
+		if accepted.Valid {
+			j.Accepted = &accepted.V
+		}
+		j.Threshold = threshold.V
+		return j, nil
+	}
+}
+
+func (s *Store) jobs(ctx context.Context, q storage.Querier, k Kind, where string, args ...any) ([]Job, error) {
+	jobs, err := storage.Collect(storage.Query(ctx, q, scanJob(k), "SELECT "+k.columns()+" FROM "+k.table()+" WHERE "+where, args...))
+	if err != nil {
+		return nil, fmt.Errorf("reading requests of %s: %w", k, err)
+	}
+	return jobs, nil
+}
+
+func (s *Store) job(ctx context.Context, q storage.Querier, k Kind, where string, args ...any) (Job, error) {
+	jobs, err := s.jobs(ctx, q, k, where, args...)
+	if err != nil {
+		return Job{}, err
+	}
+	if len(jobs) == 0 {
+		return Job{}, ErrNotFound
+	}
+	return jobs[0], nil
+}
+
+// Job returns a request by what its client calls it, or ErrNotFound. The id must be a UUID in lower case.
+func (s *Store) Job(ctx context.Context, k Kind, extJobID string) (Job, error) {
+	return s.job(ctx, s.db.Read(), k, "ext_job_id = $1", extJobID)
+}
+
+// JobByID returns a request by its row, or ErrNotFound.
+func (s *Store) JobByID(ctx context.Context, k Kind, id int64) (Job, error) {
+	return s.job(ctx, s.db.Read(), k, "id = $1", id)
+}
+
+// JobByReference returns the newest request that the gateway contract knows by this id, or ErrNotFound.
+func (s *Store) JobByReference(ctx context.Context, k Kind, ref Hash) (Job, error) {
+	return s.job(ctx, s.db.Read(), k, "gw_reference_id = $1 ORDER BY id DESC LIMIT 1", ref[:])
+}
+
+// List returns up to limit requests in a state, oldest first, of those with an id above after.
+func (s *Store) List(ctx context.Context, k Kind, state State, after int64, limit int) ([]Job, error) {
+	if err := storage.CheckPage(limit); err != nil {
+		return nil, err
+	}
+	return s.jobs(ctx, s.db.Read(), k, "req_status = $1 AND id > $2 ORDER BY id LIMIT $3", string(state), after, limit)
+}
+
+const live = "req_status NOT IN ('failure', 'timed_out')"
+
+// Find returns the job id of the live or completed request with this content, or ErrNotFound.
+func (s *Store) Find(ctx context.Context, k Kind, intJobID Hash) (extJobID string, err error) {
+	err = s.db.Read().QueryRowContext(ctx, "SELECT ext_job_id FROM "+k.table()+" WHERE int_job_id = $1 AND "+live, intJobID[:]).Scan(&extJobID)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return "", ErrNotFound
+	case err != nil:
+		return "", fmt.Errorf("looking for a request of %s: %w", k, err)
+	}
+	return extJobID, nil
+}
+
+// NewJob is a request to be inserted.
+type NewJob struct {
+	Kind     Kind
+	ExtJobID string // a UUID in lower case
+	IntJobID Hash
+	Request  []byte // JSON, at most storage.MaxPayload bytes
+	ReqType  string // user_decrypt only
+}
+
+// insertAttempts is how often Insert looks again when the row that refused it was gone a moment later.
+const insertAttempts = 8
+
+// Insert stores a request, unclaimed and in the first state of its kind, and returns its job id and true. Where a live or completed one has the
+// same content it returns that one's job id and false. It has been stored durably when Insert returns.
+func (s *Store) Insert(ctx context.Context, j NewJob) (extJobID string, inserted bool, err error) {
+	if err := storage.CheckPayload("the request", j.Request); err != nil {
+		return "", false, err
+	}
+	now := s.now()
+	columns, values := "ext_job_id, int_job_id, req, req_status, state_since, created_at, updated_at", "$1, $2, $3, '"+string(j.Kind.First())+"', $4, $5, $6"
+	args := []any{j.ExtJobID, j.IntJobID[:], string(j.Request), now, now, now}
+	if j.Kind == UserDecrypt {
+		columns, values, args = columns+", req_type", values+", $7", append(args, j.ReqType)
+	}
+	query := "INSERT INTO " + j.Kind.table() + " (" + columns + ") VALUES (" + values + ") ON CONFLICT (int_job_id) WHERE " + live + " DO NOTHING"
+	for range insertAttempts {
+		n, err := exec(ctx, s.db.Write(), query, args...)
+		if err != nil {
+			return "", false, fmt.Errorf("inserting a request of %s: %w", j.Kind, err)
+		}
+		if n == 1 {
+			return j.ExtJobID, true, nil
+		}
+		existing, err := s.Find(ctx, j.Kind, j.IntJobID)
+		if err == nil || !errors.Is(err, ErrNotFound) { // else it has just failed, so that there is room for another
+			return existing, false, err
+		}
+	}
+	return "", false, fmt.Errorf("inserting a request of %s: others with its content come and go", j.Kind)
+}

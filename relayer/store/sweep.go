@@ -1,0 +1,114 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"dongate/storage"
+)
+
+// returning runs a statement that changes rows and returns them, in a transaction of its own.
+func (s *Store) returning(ctx context.Context, doing string, k Kind, query string, args ...any) (jobs []Job, err error) {
+	err = s.inTx(ctx, doing, func(ctx context.Context, tx *sql.Tx) (err error) {
+		jobs, err = storage.Collect(storage.Query(ctx, tx, scanJob(k), query, args...))
+		return err
+	})
+	oldestFirst(jobs)
+	return jobs, err
+}
+
+// skipLocked is what a SELECT of rows to be changed ends with.
+func (s *Store) skipLocked() string {
+	if s.postgres() {
+		return " FOR UPDATE SKIP LOCKED"
+	}
+	return "" // the transaction has the write lock
+}
+
+// TimeOut moves up to limit rows that have been in receipt_received since before a time to timed_out, and returns them. Rows that another
+// transaction is completing are passed over.
+func (s *Store) TimeOut(ctx context.Context, k Kind, before time.Time, limit int, c Cause) ([]Job, error) {
+	if err := storage.CheckPage(limit); err != nil {
+		return nil, err
+	}
+	findEdge(k, ReceiptReceived, TimedOut)
+	t, now := k.table(), s.now()
+	pick := "SELECT id FROM " + t + " WHERE req_status = 'receipt_received' AND state_since < $5 ORDER BY state_since, id LIMIT $6" + s.skipLocked()
+	query := "WITH picked AS MATERIALIZED (" + pick + ") UPDATE " + t + " SET req_status = 'timed_out', state_since = $1, updated_at = $2, " +
+		"err_code = $3, err_reason = $4 WHERE id IN (SELECT id FROM picked) RETURNING " + k.columns()
+	return s.returning(ctx, "timing out requests of "+string(k), k, query, now, now, c.Code, c.Reason, storage.NewTime(before), limit)
+}
+
+// Expire deletes up to limit final rows that have been final since before a time, with their attempts and shares, and returns how many.
+func (s *Store) Expire(ctx context.Context, k Kind, before time.Time, limit int) (n int, err error) {
+	if err := storage.CheckPage(limit); err != nil {
+		return 0, err
+	}
+	err = s.inTx(ctx, "expiring requests of "+string(k), func(ctx context.Context, tx *sql.Tx) error {
+		jobs, err := s.jobs(ctx, tx, k, "req_status IN ('completed', 'timed_out', 'failure') AND state_since < $1 ORDER BY state_since, id LIMIT $2"+
+			s.skipLocked(), storage.NewTime(before), limit)
+		if err != nil {
+			return err
+		}
+		n = len(jobs)
+		for _, j := range jobs {
+			if _, err := tx.ExecContext(ctx, "DELETE FROM tx_attempt WHERE req_kind = $1 AND req_id = $2", string(k), j.ID); err != nil {
+				return err
+			}
+			if k == UserDecrypt && j.Reference != nil {
+				if _, err := tx.ExecContext(ctx, "DELETE FROM user_decrypt_share WHERE gw_reference_id = $1", j.Reference[:]); err != nil {
+					return err
+				}
+			}
+			if _, err := tx.ExecContext(ctx, "DELETE FROM "+k.table()+" WHERE id = $1", j.ID); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return n, err
+}
+
+// QueuePosition tells how many rows of the request's kind and state are older, and how many wait in that state in all, each up to
+// [MaxCount]. Both are 0 where the state is not queued, processing or tx_in_flight.
+func (s *Store) QueuePosition(ctx context.Context, j Job) (position, size int, err error) {
+	switch j.State {
+	case Queued, Processing, TxInFlight:
+	default:
+		return 0, 0, nil
+	}
+	members := fmt.Sprintf("SELECT 1 FROM %s WHERE req_status = '%s'", j.Kind.table(), j.State)
+	query := fmt.Sprintf("SELECT (SELECT COUNT(*) FROM (%s AND id < $1 LIMIT %d) AS older), (SELECT COUNT(*) FROM (%s LIMIT %d) AS members)",
+		members, MaxCount, members, MaxCount)
+	err = s.db.Read().QueryRowContext(ctx, query, j.ID).Scan(&position, &size)
+	return position, size, err
+}
+
+// Depth is how many requests of a kind are in a state, up to [MaxCount]; the state is queued, processing or tx_in_flight.
+func (s *Store) Depth(ctx context.Context, k Kind, state State) (n int, err error) {
+	switch state {
+	case Queued, Processing, TxInFlight:
+	default:
+		return 0, errors.New("relayer store: only active states have a depth")
+	}
+	query := fmt.Sprintf("SELECT COUNT(*) FROM (SELECT 1 FROM %s WHERE req_status = '%s' LIMIT %d) AS members", k.table(), state, MaxCount)
+	err = s.db.Read().QueryRowContext(ctx, query).Scan(&n)
+	return n, err
+}
+
+// StateCount is how many requests of a kind are in a state.
+type StateCount struct {
+	State State
+	Count int64
+}
+
+// Counts returns the states that requests of a kind are in. It reads the whole table and is for the start of a process.
+func (s *Store) Counts(ctx context.Context, k Kind) ([]StateCount, error) {
+	return storage.Collect(storage.Query(ctx, s.db.Read(), func(rows *sql.Rows) (c StateCount, err error) {
+		err = rows.Scan(&c.State, &c.Count)
+		return c, err
+	}, "SELECT req_status, COUNT(*) FROM "+k.table()+" GROUP BY req_status ORDER BY req_status"))
+}
