@@ -8,7 +8,8 @@
 //	                                     flight.wait ◄── poke ── flight.vote          ▼
 //	                                                                 ▲        session.write ──► node
 //	node ── WebSocket ──► nodeEndpoint ──► session.read ──► Server.route
-//	                                                                 └─► service.push / pulled ──► view
+//	                                                                 ├─► service.push / pulled ──► view
+//	                                                                 └─► actions.handle ──► cache, egress ──► node.deliver
 //
 // A request is one flight: the client's goroutine claims the token, registers the
 // flight, queues the one encoded message to every node's session and then waits.
@@ -17,10 +18,16 @@
 // send timeouts and the decision's own deadlines share the waiter's one timer.
 // Nothing polls, and nothing on this path waits for a socket.
 //
+// An action is checked by the session's reading goroutine, which does not wait for
+// it. One that neither shares a call nor uses the cache goes past it. The answer is
+// queued to the node's session by whoever learns the outcome: the goroutine of the
+// upstream call, or the timer of a node's own timeout.
+//
 // # Goroutines
 //
 // One per client request (net/http's), two per session (one reads, one writes),
-// one per service (expiry of metadata), one per listener. A handshake runs in what
+// one per service (expiry of metadata), one per listener, one per upstream call of
+// an action (from a crew that keeps them for the next). A handshake runs in what
 // becomes the session's reading goroutine.
 //
 // # Locks
@@ -28,6 +35,7 @@
 // Taken in this order, never across I/O, encoding or logging:
 //
 //	flight.mu → sendQueue.mu
+//	the cache's → actionSlots.mu, crew.mu
 //	service.metaMu, flightRegistry.mu, node.mu, nodeEndpoint.mu: alone
 //
 // A delivery's phase is one atomic word, because the flight's waiter and a
