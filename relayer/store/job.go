@@ -126,7 +126,8 @@ func (s *Store) List(ctx context.Context, k Kind, state State, after int64, limi
 
 const live = "req_status NOT IN ('failure', 'timed_out')"
 
-// Find returns the job id of the live or completed request with this content, or ErrNotFound.
+// Find returns the job id of the live or completed request with this content, or ErrNotFound. [Store.Insert] finds it too, so this is for those who
+// would not insert one, because the queue is full.
 func (s *Store) Find(ctx context.Context, k Kind, intJobID Hash) (extJobID string, err error) {
 	err = s.db.Read().QueryRowContext(ctx, "SELECT ext_job_id FROM "+k.table()+" WHERE int_job_id = $1 AND "+live, intJobID[:]).Scan(&extJobID)
 	switch {

@@ -292,8 +292,9 @@ func (m *machine) NotReady(t *rapid.T) {
 func (m *machine) Fail(t *rapid.T) {
 	m.tick()
 	j, o := m.pick(t)
-	from := rapid.SampledFrom([]State{Queued, Processing, TxInFlight, ReceiptReceived}).Draw(t, "from")
-	if !HasEdge(o.Kind, from, Failure) || rapid.IntRange(0, 3).Draw(t, "seldom") > 0 {
+	from := rapid.SampledFrom([]State{j.state, j.state, Queued, Processing, TxInFlight, ReceiptReceived}).Draw(t, "from")
+	early := from == Queued || from == Processing
+	if !HasEdge(o.Kind, from, Failure) || early && rapid.IntRange(0, 3).Draw(t, "seldom") > 0 {
 		t.Skip()
 	}
 	allowed := from == ReceiptReceived || m.w.fenced(j, o.Epoch)
@@ -334,6 +335,9 @@ func newHash() []byte {
 func (m *machine) AddAttempt(t *rapid.T) {
 	j, o := m.pick(t)
 	a := attempt(int64(rapid.IntRange(0, 5).Draw(t, "nonce")), 0)
+	if len(j.attempts) > 0 && rapid.Bool().Draw(t, "replaces") {
+		a.Nonce = rapid.SampledFrom(j.attempts).Draw(t, "attempt").nonce
+	}
 	a.Hash = Hash(newHash())
 	want, refused := m.w.addAttempt(j, o.Epoch, a.Nonce, a.Hash)
 	got, err := m.s.AddAttempt(t.Context(), o, a)
@@ -342,6 +346,47 @@ func (m *machine) AddAttempt(t *rapid.T) {
 		require.ErrorIs(t, err, ErrNonce)
 	} else {
 		require.NoError(t, err)
+	}
+}
+
+// Advance takes a request along its way by as many steps as drawn, so that the other operations meet requests that are far along.
+func (m *machine) Advance(t *rapid.T) {
+	j, o := m.pick(t)
+	o.Epoch = m.w.epoch
+	nonce := int64(0)
+	for m.w.nonces[nonce] != nil {
+		nonce++
+	}
+	for range rapid.IntRange(1, 4).Draw(t, "steps") {
+		m.tick()
+		if j.owner != m.w.epoch && !j.gone && !j.state.Final() && j.state != ReceiptReceived {
+			jobs, err := m.s.Claim(t.Context(), j.kind, m.w.epoch, 1000)
+			require.NoError(t, err)
+			require.Len(t, jobs, len(m.w.claim(j.kind, m.w.epoch, 1000)))
+		}
+		var got bool
+		var err error
+		switch {
+		case j.gone:
+			return
+		case j.state == Queued:
+			m.w.move(j, Queued, Processing, true)
+			got, err = m.s.Ready(t.Context(), o)
+		case j.state == Processing:
+			a := attempt(nonce, 0)
+			a.Hash = Hash(newHash())
+			m.w.move(j, Processing, TxInFlight, true)
+			m.w.nonces[nonce] = j
+			j.attempts = append(j.attempts, &twinAttempt{nonce, a.Hash, Pending})
+			got, err = m.s.BeginSend(t.Context(), o, a)
+		case j.state == TxInFlight && rapid.Bool().Draw(t, "mined"):
+			m.receipt(t, j, o, j.attempts[len(j.attempts)-1])
+			return
+		default:
+			return
+		}
+		require.NoError(t, err)
+		require.True(t, got)
 	}
 }
 
@@ -383,6 +428,10 @@ func (m *machine) NonceLost(t *rapid.T) {
 func (m *machine) Receipt(t *rapid.T) {
 	m.tick()
 	j, o, a := m.attemptOf(t)
+	m.receipt(t, j, o, a)
+}
+
+func (m *machine) receipt(t *rapid.T, j *twinJob, o Owner, a *twinAttempt) {
 	r := ref(t)
 	if other := m.w.referred(o.Kind, r); other != nil && other != j {
 		t.Skip("the contract gives each id once")

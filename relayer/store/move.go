@@ -76,6 +76,17 @@ func noPending(k Kind) string {
 	return fmt.Sprintf("NOT EXISTS (SELECT 1 FROM tx_attempt WHERE req_kind = '%s' AND req_id = %s.id AND outcome = 'pending')", k, k.table())
 }
 
+// active is the predicate of the indexes over rows that the dispatcher works on.
+const active = "req_status IN ('queued', 'processing', 'tx_in_flight')"
+
+// bySweep is a table to be read by epoch. SQLite keeps no statistics by itself and would take the index by state, and sort all that are live.
+func (s *Store) bySweep(table string) string {
+	if s.postgres() {
+		return table
+	}
+	return table + " INDEXED BY " + table + "_sweep"
+}
+
 // Claim makes the caller, whose epoch must be the newest, the owner of up to limit rows that belong to an earlier epoch or to nobody and that
 // are queued, processing or tx_in_flight, and returns them oldest first. It changes nothing else. Unclaimed rows come before those of earlier
 // dispatchers; nothing is left over when it returns fewer than limit.
@@ -83,9 +94,8 @@ func (s *Store) Claim(ctx context.Context, k Kind, epoch int64, limit int) ([]Jo
 	if err := storage.CheckPage(limit); err != nil {
 		return nil, err
 	}
-	const active = "req_status IN ('queued', 'processing', 'tx_in_flight')"
 	t := k.table()
-	pick := "SELECT id FROM " + t + " WHERE owner_epoch < $2 AND $3 = " + newestEpoch + " AND " + active + " ORDER BY owner_epoch, id LIMIT $4"
+	pick := "SELECT id FROM " + s.bySweep(t) + " WHERE owner_epoch < $2 AND $3 = " + newestEpoch + " AND " + active + " ORDER BY owner_epoch, id LIMIT $4"
 	query := "UPDATE " + t + " SET owner_epoch = $1 WHERE id IN (" + pick + ") RETURNING " + k.columns()
 	if s.postgres() {
 		// Materialised, so that the rows are picked and locked once.
@@ -101,8 +111,8 @@ func (s *Store) Owned(ctx context.Context, k Kind, epoch, after int64, limit int
 	if err := storage.CheckPage(limit); err != nil {
 		return nil, err
 	}
-	return s.jobs(ctx, s.db.Read(), k, "req_status IN ('queued', 'processing', 'tx_in_flight') AND owner_epoch = $1 AND id > $2 ORDER BY id LIMIT $3",
-		epoch, after, limit)
+	return storage.Collect(storage.Query(ctx, s.db.Read(), scanJob(k), "SELECT "+k.columns()+" FROM "+s.bySweep(k.table())+
+		" WHERE "+active+" AND owner_epoch = $1 AND id > $2 ORDER BY id LIMIT $3", epoch, after, limit))
 }
 
 // oldestFirst sorts what RETURNING gives in any order.

@@ -1,0 +1,177 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dongate/storage"
+	"dongate/storage/storagetest"
+)
+
+var durable = []string{storage.DriverSQLite, storage.DriverPostgres}
+
+func benchStore(b *testing.B, driver string) *Store {
+	return fresh(b, storagetest.Open(b, storagetest.Config(b, driver)), Options{})
+}
+
+func timed(b *testing.B, f func() error) time.Duration {
+	start := time.Now()
+	err := f()
+	d := time.Since(start)
+	require.NoError(b, err)
+	return d
+}
+
+func median(v []time.Duration) time.Duration {
+	slices.Sort(v)
+	return v[len(v)/2]
+}
+
+// fill inserts rows in one state and of one epoch, without the store.
+func fill(b *testing.B, s *Store, k Kind, rows int, epoch int64) {
+	b.Helper()
+	now, column, value := storage.NewTime(time.Now()), "", ""
+	if k == UserDecrypt {
+		column, value = ", req_type", ", 'unified'"
+	}
+	id, hash, series := "gen_random_uuid()", "sha256(n::text::bytea)", "SELECT n FROM generate_series(1, $5::bigint) AS n"
+	if !s.postgres() {
+		id, hash = "lower(hex(randomblob(16)))", "randomblob(32)"
+		series = "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < $5) SELECT n FROM c"
+	}
+	_, err := s.db.Write().Exec("INSERT INTO "+k.table()+" (ext_job_id, int_job_id, req, owner_epoch, state_since, created_at, updated_at"+column+
+		") SELECT "+id+", "+hash+", '{}', $1, $2, $3, $4"+value+" FROM ("+series+") AS numbers", epoch, now, now, now, rows)
+	require.NoError(b, err)
+	if s.postgres() {
+		_, err = s.db.Write().Exec("ANALYZE " + k.table())
+		require.NoError(b, err)
+	}
+}
+
+// BenchmarkPost is a request's way into the database, over a bare insert of the same row into a table like that of the requests,
+// and over one into a table that has but a key. The three take turns; medians.
+func BenchmarkPost(b *testing.B) {
+	for _, driver := range durable {
+		b.Run(driver, func(b *testing.B) {
+			s, ctx := benchStore(b, driver), context.Background()
+			kind := map[bool]string{true: "BYTEA", false: "BLOB"}[s.postgres()]
+			_, err := s.db.Write().Exec("CREATE TABLE bare (id " + kind + " NOT NULL PRIMARY KEY, req TEXT NOT NULL)")
+			require.NoError(b, err)
+			request := fmt.Appendf(nil, `{"data":"%01000d"}`, 1)
+			n := 0
+			var post, bare, same []time.Duration
+			for range max(b.N, 200) {
+				n++
+				j := newJob(UserDecrypt, n)
+				j.Request = request
+				bare = append(bare, timed(b, func() error {
+					_, err := s.db.Write().ExecContext(ctx, "INSERT INTO bare (id, req) VALUES ($1, $2)", j.IntJobID[:], string(request))
+					return err
+				}))
+				twin := newJob(UserDecrypt, -n)
+				now := storage.NewTime(time.Now())
+				same = append(same, timed(b, func() error {
+					_, err := s.db.Write().ExecContext(ctx, "INSERT INTO user_decrypt_req (ext_job_id, int_job_id, req, req_type, state_since, created_at, updated_at) "+
+						"VALUES ($1, $2, $3, 'unified', $4, $5, $6)", twin.ExtJobID, twin.IntJobID[:], string(request), now, now, now)
+					return err
+				}))
+				post = append(post, timed(b, func() error {
+					_, _, err := s.Insert(ctx, j)
+					return err
+				}))
+			}
+			p, q, r := median(post), median(bare), median(same)
+			b.ReportMetric(float64(p.Microseconds()), "µs/post")
+			b.ReportMetric(float64(q.Microseconds()), "µs/bare")
+			b.ReportMetric(float64(r.Microseconds()), "µs/same-table")
+			b.ReportMetric(float64(q)/float64(p), "x-of-bare")
+			b.ReportMetric(float64(r)/float64(p), "x-of-same-table")
+		})
+	}
+}
+
+// BenchmarkShareCompletion is the last share of a request, with 200 and with 100 000 shares and requests in the tables.
+func BenchmarkShareCompletion(b *testing.B) {
+	const threshold = 9
+	for _, driver := range durable {
+		b.Run(driver, func(b *testing.B) {
+			var medians []time.Duration
+			for _, size := range []int{200, 100_000} {
+				s, ctx := benchStore(b, driver), context.Background()
+				fill(b, s, UserDecrypt, size, 0)
+				_, err := s.db.Write().Exec("UPDATE user_decrypt_req SET gw_reference_id = int_job_id")
+				require.NoError(b, err)
+				_, err = s.db.Write().Exec("INSERT INTO user_decrypt_share (gw_reference_id, share_index, share, kms_signature, extra_data, block_hash, created_at, updated_at) " +
+					"SELECT int_job_id, 1, 'aa', 'bb', '0x00', int_job_id, created_at, created_at FROM user_decrypt_req")
+				require.NoError(b, err)
+				if s.postgres() {
+					_, err = s.db.Write().Exec("ANALYZE")
+					require.NoError(b, err)
+				}
+				e := epoch(b, s)
+				_, err = s.db.Write().Exec("UPDATE user_decrypt_req SET owner_epoch = $1", e)
+				require.NoError(b, err)
+				var last []time.Duration
+				for n := range min(max(b.N, 60), 400) {
+					walked(b, s, UserDecrypt, n, e, ReceiptReceived)
+					for index := range threshold {
+						d := timed(b, func() error { _, err := s.AddShare(ctx, share(n, index), Event{}, threshold); return err })
+						if index == threshold-1 {
+							last = append(last, d)
+						}
+					}
+				}
+				medians = append(medians, median(last))
+				b.ReportMetric(float64(median(last).Microseconds()), fmt.Sprintf("µs@%d", size))
+			}
+			b.ReportMetric(float64(medians[1])/float64(medians[0]), "x-of-small")
+		})
+	}
+}
+
+// BenchmarkClaim is a claim of 100 of 100 000 live rows, beside a bare SELECT of 100 rows.
+func BenchmarkClaim(b *testing.B) {
+	const rows, batch = 100_000, 100
+	for _, driver := range durable {
+		b.Run(driver, func(b *testing.B) {
+			s, ctx := benchStore(b, driver), context.Background()
+			fill(b, s, UserDecrypt, rows, 0)
+			e := epoch(b, s)
+			var claims, selects []time.Duration
+			for range min(max(b.N, 50), rows/batch) {
+				selects = append(selects, timed(b, func() error {
+					_, err := s.jobs(ctx, s.db.Read(), UserDecrypt, "id > $1 ORDER BY id LIMIT $2", len(selects)*batch, batch)
+					return err
+				}))
+				claims = append(claims, timed(b, func() error {
+					jobs, err := s.Claim(ctx, UserDecrypt, e, batch)
+					require.Len(b, jobs, batch)
+					return err
+				}))
+			}
+			b.ReportMetric(float64(median(claims).Microseconds())/1000, "ms/claim")
+			b.ReportMetric(float64(slices.Max(claims).Microseconds())/1000, "ms/claim-max")
+			b.ReportMetric(float64(median(selects).Microseconds())/1000, "ms/select")
+		})
+	}
+}
+
+// BenchmarkQueuePosition is what a poll asks about the 15 000th of 100 000 waiting rows.
+func BenchmarkQueuePosition(b *testing.B) {
+	for _, driver := range durable {
+		b.Run(driver, func(b *testing.B) {
+			s := benchStore(b, driver)
+			fill(b, s, UserDecrypt, 100_000, 0)
+			for b.Loop() {
+				position, size, err := s.QueuePosition(context.Background(), Job{ID: 15_001, Kind: UserDecrypt, State: Queued})
+				require.NoError(b, err)
+				require.Equal(b, [2]int{15_000, MaxCount}, [2]int{position, size})
+			}
+		})
+	}
+}
