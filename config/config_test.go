@@ -181,6 +181,7 @@ func TestEveryMemberTakesEffect(t *testing.T) {
 		"nodeServerConfig.clientCAPath":                   {"nodeServerConfig.tlsEnabled": true, "nodeServerConfig.tlsCertPath": "c", "nodeServerConfig.tlsKeyPath": "k"},
 		"userServerConfig.perAddressBurst":                {"userServerConfig.perAddressRPS": 1},
 		"storage.driver":                                  {"storage.dsn": "x"},
+		"storage.dsn":                                     {"storage.driver": "memory"},
 		handlerPath + ".userRateLimiter.perWorkflowBurst": {handlerPath + ".userRateLimiter.perWorkflowRPS": 1},
 		"connectionManagerConfig.pongTimeoutSec":          {"connectionManagerConfig.heartbeatIntervalSec": 10},
 		handlerPath + ".retryConfig.initialIntervalMs":    {},

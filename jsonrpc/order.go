@@ -12,11 +12,15 @@ type sortKey struct {
 	member uint32
 }
 
-// order returns a key for each member, in the order of the members' names. Equal names are neighbours with equal chunks. The
+// order returns a key for each member, in the order of the members' names, in which they are not. Equal names are neighbours with equal chunks. The
 // result is good until the next call.
 func (c *canonicalizer) order(members []member) []sortKey {
 	c.keys = slices.Grow(c.keys[:0], 2*len(members))[:2*len(members)]
 	keys, spare := c.keys[:len(members)], c.keys[len(members):]
+	if len(members) == 2 { // the most common size that is out of order, and so the other way round
+		keys[0], keys[1] = sortKey{member: 1}, sortKey{member: 0}
+		return keys
+	}
 	for i := range keys {
 		keys[i].member = uint32(i)
 	}

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"sync"
 
 	"github.com/jackc/pgx/v5"
@@ -23,6 +25,8 @@ type DB struct {
 	changes      *sqliteChanges // of SQLite's writing connection
 	notifierOnce sync.Once
 	notifier     *Notifier
+
+	file os.FileInfo // of SQLite's file, when it was opened
 
 	closeOnce sync.Once
 	closeErr  error
@@ -60,6 +64,23 @@ func (db *DB) Read() *sql.DB { return db.read }
 
 // Write returns the side that changes rows.
 func (db *DB) Write() WriteDB { return db.write }
+
+// ErrFileReplaced: SQLite's file was removed, or another took its place. What is written goes to a file that nobody will find again.
+var ErrFileReplaced = errors.New("storage: the database file was removed or replaced while it was in use: restart")
+
+// SameFile returns ErrFileReplaced, or why it cannot tell, if SQLite's file is no longer the one that was opened. It costs about a microsecond.
+func (db *DB) SameFile() error {
+	if db.backend != SQLite {
+		return nil
+	}
+	now, err := os.Stat(db.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(db.file, now):
+		return ErrFileReplaced
+	default:
+		return err
+	}
+}
 
 // Close closes the notifier and every connection and, with DriverMemory, removes the files. It waits for statements that run. Calls after the first
 // return what the first returned.

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -178,4 +179,29 @@ func TestMemoryLeavesNothing(t *testing.T) {
 	entries, err = os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Empty(t, entries)
+}
+
+// A connection string is not taken for the path of a file, and its password is not repeated.
+func TestConnectionStringIsNoPath(t *testing.T) {
+	t.Parallel()
+	for _, dsn := range []string{"postgres://u:secret@host/db", "postgresql://host/db?password=secret", "host=/run password=secret", " dbname=x password=secret"} {
+		_, err := storage.Open(t.Context(), storage.Config{Driver: storage.DriverSQLite, DSN: dsn})
+		require.ErrorContains(t, err, "the driver for it is postgres")
+		require.NotContains(t, err.Error(), "secret")
+	}
+}
+
+// What is acknowledged is flushed even where the user's default is otherwise; the connection string decides.
+func TestSynchronousCommit(t *testing.T) {
+	t.Parallel()
+	for suffix, want := range map[string]string{"": "on", " synchronous_commit=remote_apply": "remote_apply"} {
+		config := storagetest.Config(t, storage.DriverPostgres)
+		if strings.Contains(config.DSN, "://") && suffix != "" {
+			suffix = "&" + strings.TrimSpace(suffix)
+		}
+		config.DSN += suffix
+		var got string
+		require.NoError(t, storagetest.Open(t, config).Read().QueryRow("SHOW synchronous_commit").Scan(&got))
+		require.Equal(t, want, got)
+	}
 }

@@ -18,12 +18,19 @@ func openPostgres(ctx context.Context, c Config) (*DB, error) {
 	pool.SetMaxOpenConns(c.MaxConns)
 	pool.SetMaxIdleConns(c.MaxConns)
 	pool.SetConnMaxIdleTime(5 * time.Minute)
+	pool.SetConnMaxLifetime(maxConnLife)
 	if err := pool.PingContext(ctx); err != nil {
 		_ = pool.Close() // holds no connection
 		return nil, err
 	}
 	return &DB{backend: Postgres, log: c.Log, read: pool, write: pgWrite{pool}, server: config}, nil
 }
+
+// connectTimeout bounds an attempt to connect where the connection string does not: a server that does not answer is said so.
+const connectTimeout = 5 * time.Second
+
+// maxConnLife ends connections now and then: one that reached a server which can only be read, as after a failover, is not kept for ever.
+const maxConnLife = 5 * time.Minute
 
 // postgresConfig reads a connection string and adds what every connection must have.
 func postgresConfig(dsn string) (*pgx.ConnConfig, error) {
@@ -33,6 +40,13 @@ func postgresConfig(dsn string) (*pgx.ConnConfig, error) {
 	}
 	// Times travel as text without a zone, see [Time].
 	config.RuntimeParams["timezone"] = "UTC"
+	// What is acknowledged is flushed, whatever the server's or the user's default is; the connection string may say otherwise.
+	if config.RuntimeParams["synchronous_commit"] == "" {
+		config.RuntimeParams["synchronous_commit"] = "on"
+	}
+	if config.ConnectTimeout == 0 {
+		config.ConnectTimeout = connectTimeout
+	}
 	if config.RuntimeParams["application_name"] == "" {
 		config.RuntimeParams["application_name"] = "dongate"
 	}

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"go.uber.org/zap"
@@ -70,6 +71,9 @@ func openSQLite(ctx context.Context, c Config, path, writeSync string) (*DB, err
 	if err == nil {
 		err = retryBusy(ctx, c.Log, func() error { return reader.PingContext(ctx) })
 	}
+	if err == nil {
+		db.file, err = os.Stat(path)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, errors.Join(err, db.Close()))
 	}
@@ -101,8 +105,14 @@ func sqlitePath(dsn string) (string, error) {
 	if dsn == ":memory:" || strings.HasPrefix(dsn, "file:") || strings.ContainsRune(dsn, 0) {
 		return "", fmt.Errorf("%q is not a plain file path", dsn)
 	}
+	if connectionString.MatchString(dsn) { // which may hold a password, so it is not repeated
+		return "", errors.New("the DSN is a connection string, not a file path: the driver for it is postgres")
+	}
 	return filepath.Abs(dsn)
 }
+
+// connectionString matches a DSN that is no path of a file.
+var connectionString = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*://|^\s*(host|hostaddr|dbname|user|port|service)\s*=`)
 
 // prepareFile creates the file and its directory where missing, for the owner alone whatever the umask is. SQLite gives the log and the index
 // beside it the same permissions, so that opening a file that can only be read would leave behind a log that can only be read: such

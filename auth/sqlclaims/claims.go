@@ -19,11 +19,11 @@ import (
 
 // Bounds. What is beyond them is refused or left out, never waited for.
 const (
-	maxWaiting    = 4096     // claims that wait for the next transaction; more get auth.ErrClaimsFull
-	maxMarks      = 8192     // ends and releases that wait to be written; more are dropped with an error
-	maxMarkBytes  = 32 << 20 // bytes of their answers; an end past it is written without its answer
-	maxBatch      = 256      // claims in one transaction
-	maxBatchMarks = 512      // ends and releases in one transaction
+	maxWaiting   = 4096     // claims that wait for the next transaction; more get auth.ErrClaimsFull
+	maxMarks     = 8192     // ends and releases that wait to be written; more are dropped with an error
+	maxMarkBytes = 32 << 20 // bytes of their answers; an end past it is written without its answer
+	maxBatch     = 256      // claims in one transaction
+	enoughMarks  = 512      // ends and releases that do not wait for claims any longer
 )
 
 // FlushInterval is how long the end of a request waits for claims to share a transaction with.
@@ -67,7 +67,7 @@ type Claims struct {
 	due       bool // marks are to be written even if there are no claims
 	closed    bool
 	activity  auth.Activity // but for Waiting
-	broken    bool          // the last transaction failed
+	broken    bool          // the last transaction failed, or there was none
 	writing   int           // claims in the batch that was taken last
 
 	wake    chan struct{} // one token: there is something to look at
@@ -105,6 +105,7 @@ func Open(ctx context.Context, db *storage.DB, o Options) (*Claims, error) {
 		answers: rate.NewLimiter(rate.Limit(float64(o.MaxAnswerBytes)/o.AnswerPeriod.Seconds()), o.MaxAnswerBytes),
 		wake:    make(chan struct{}, 1), stopped: make(chan struct{}),
 	}
+	c.broken = true // until a transaction shows that claims can be written
 	c.timer = time.AfterFunc(time.Hour, c.flush)
 	c.timer.Stop()
 	go c.write()
@@ -248,7 +249,7 @@ func (c *Claims) add(marks ...mark) error {
 		c.marks = append(c.marks, m)
 	}
 	switch {
-	case len(c.marks) >= maxBatchMarks:
+	case len(c.marks) >= enoughMarks && !c.broken:
 		c.due = true
 		c.signal()
 	case len(c.marks) == len(marks): // the first that wait
@@ -289,12 +290,16 @@ func (c *Claims) Activity() auth.Activity {
 	return a
 }
 
-// Ping implements [auth.StoredClaims]: it reads, and after a transaction that failed it makes a claim of its own, which expires at once.
+// Ping implements [auth.StoredClaims]: it reads; at first, and after a transaction that failed, it makes a claim of its own, which
+// expires at once.
 func (c *Claims) Ping(ctx context.Context) error {
 	c.mu.Lock()
 	broken := c.broken
 	c.mu.Unlock()
 	if !broken {
+		if err := c.db.SameFile(); err != nil {
+			return err
+		}
 		return c.sql.ping(ctx)
 	}
 	soon := c.options.Now().Add(c.options.Timeout)

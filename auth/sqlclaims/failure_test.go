@@ -5,7 +5,9 @@ import (
 	"database/sql"
 	"errors"
 	"net/url"
+	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -193,4 +195,72 @@ func TestFullDatabase(t *testing.T) {
 	problems, err := db.Check(t.Context(), Domain)
 	require.NoError(t, err)
 	require.Empty(t, problems)
+}
+
+// However many ends and refused claims gather while nothing can be written, every claim is refused soon, and all is well afterwards.
+func TestBacklogOfAFullDatabase(t *testing.T) {
+	t.Parallel()
+	storagetest.Each(t, func(t *testing.T, open func(*testing.T) *storage.DB) {
+		db := open(t)
+		migrate(t, db)
+		c := opened(t, db, Options{})
+		const started, refused = 1000, 2000
+		for n := range started {
+			claimed(t, c, example(time.Now(), n))
+		}
+		hide, show := `ALTER TABLE request_ids RENAME TO hidden`, `ALTER TABLE hidden RENAME TO request_ids`
+		_, err := db.Write().Exec(hide)
+		require.NoError(t, err)
+		ended := make(chan error, started)
+		for n := range started {
+			claim := example(time.Now(), n)
+			c.End(claim.WorkflowID, claim.RequestID, auth.StateAnswered, []byte("x"), time.Now().Add(time.Hour), func(err error) { ended <- err })
+		}
+		var wg sync.WaitGroup
+		for n := range refused {
+			wg.Go(func() {
+				if _, _, err := c.Claim(t.Context(), example(time.Now(), started+n)); err == nil {
+					t.Error("a claim that cannot be stored was acknowledged")
+				}
+			})
+		}
+		wg.Wait()
+		require.LessOrEqual(t, c.Activity().Waiting, started, "nothing but the ends waits")
+
+		_, err = db.Write().Exec(show)
+		require.NoError(t, err)
+		claimed(t, c, example(time.Now(), started))
+		for range started {
+			require.NoError(t, <-ended)
+		}
+	})
+}
+
+// A file that is removed or replaced under the gateway's feet is noticed: what is written there is lost.
+func TestFileReplaced(t *testing.T) {
+	t.Parallel()
+	config := storagetest.Config(t, storage.DriverSQLite)
+	db := storagetest.Open(t, config)
+	migrate(t, db)
+	c := opened(t, db, Options{})
+	claimed(t, c, example(time.Now(), 1))
+	require.NoError(t, os.Rename(config.DSN, config.DSN+".away"))
+	_, _, err := c.Claim(t.Context(), example(time.Now(), 2))
+	require.ErrorIs(t, err, storage.ErrFileReplaced)
+	require.ErrorIs(t, c.Ping(t.Context()), storage.ErrFileReplaced)
+	require.NoError(t, os.WriteFile(config.DSN, nil, 0o600))
+	_, _, err = c.Claim(t.Context(), example(time.Now(), 2))
+	require.ErrorIs(t, err, storage.ErrFileReplaced)
+	require.NoError(t, os.Rename(config.DSN+".away", config.DSN))
+	claimed(t, c, example(time.Now(), 2))
+}
+
+// Before its first claim a gateway has shown nothing: one that may not write is not ready.
+func TestNotReadyWithoutTheRightToWrite(t *testing.T) {
+	t.Parallel()
+	config := storagetest.Config(t, storage.DriverPostgres)
+	migrate(t, storagetest.Open(t, config))
+	config.DSN = withParameter(t, config.DSN, "default_transaction_read_only", "on")
+	c := opened(t, storagetest.Open(t, config), Options{})
+	require.Error(t, c.Ping(t.Context()))
 }

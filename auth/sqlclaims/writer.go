@@ -3,6 +3,8 @@ package sqlclaims
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -11,9 +13,15 @@ import (
 	"dongate/storage"
 )
 
-// pace is the least time from one transaction to the next while several claims come at once. A flush of the disk can be so fast that each
-// would carry one or two claims, and its price in CPU would be paid for each; a claim that comes alone does not wait.
-const pace = time.Millisecond
+// pace is the least time from one transaction to the next while many claims come at once: a flush of the disk can be so fast that each would
+// carry few, and its price in CPU would be paid more often. Fewer than pacedClaims do not wait.
+const (
+	pace        = time.Millisecond
+	pacedClaims = 8
+)
+
+// afterFailure is how long the writer waits before it tries again, however many claims come: a database that fails costs little.
+const afterFailure = 50 * time.Millisecond
 
 // retryMarks is how long marks wait that could not be written, unless claims come first.
 const retryMarks = time.Second
@@ -32,12 +40,12 @@ func (c *Claims) write() {
 		if !ok {
 			return
 		}
-		if len(b.marks)+len(b.claims) > 0 {
-			start := time.Now()
-			c.commit(b)
-			if len(b.claims) > 1 {
-				time.Sleep(pace - time.Since(start))
-			}
+		start := time.Now()
+		switch ok := c.commit(b); {
+		case !ok:
+			time.Sleep(afterFailure)
+		case len(b.claims) >= pacedClaims:
+			time.Sleep(pace - time.Since(start))
 		}
 	}
 }
@@ -62,26 +70,17 @@ func (c *Claims) next() (batch, bool) {
 	}
 }
 
-// take takes the oldest marks, and claims of which no two want the same thing: what becomes of the second depends on the first, so it goes
-// into a later batch. c.mu is held.
+// take takes all marks, and claims of which no two want the same thing: what becomes of the second depends on the first, so it goes into a
+// later batch. c.mu is held.
 func (c *Claims) take() batch {
 	var b batch
-	marks, claims := maxBatchMarks, maxBatch
+	b.marks, c.marks, c.markBytes, c.due = c.marks, nil, 0, false
+	most := maxBatch
 	if c.options.oneByOne {
-		marks, claims = 1, 1
+		if most = 1; len(b.marks) > 0 {
+			b.marks, c.marks, c.due, most = b.marks[:1:1], b.marks[1:], true, 0
+		}
 	}
-	n := min(len(c.marks), marks)
-	b.marks, c.marks = c.marks[:n:n], c.marks[n:]
-	for _, m := range b.marks {
-		c.markBytes -= len(m.answer)
-	}
-	if len(c.marks) > 0 || n > 0 && c.options.oneByOne {
-		// All marks come before the claims that were made after them.
-		c.due = true
-		return b
-	}
-	c.marks, c.due = nil, false
-
 	now := c.options.Now()
 	taken := make(map[key]struct{}, 2*len(c.waiting))
 	later := c.waiting[:0]
@@ -93,7 +92,7 @@ func (c *Claims) take() batch {
 			p.tell(result{err: p.ctx.Err()})
 		case !p.TokenUntil.After(now) || !p.RequestUntil.After(now):
 			p.tell(result{err: auth.ErrClaimExpired})
-		case token || request || len(b.claims) == claims:
+		case token || request || len(b.claims) == most:
 			later = append(later, p)
 		default:
 			taken[p.token], taken[p.request] = struct{}{}, struct{}{}
@@ -105,23 +104,37 @@ func (c *Claims) take() batch {
 	return b
 }
 
-// commit writes a batch and tells everyone what became of it.
-func (c *Claims) commit(b batch) {
+// commit writes a batch and tells everyone what became of it. False: it failed.
+func (c *Claims) commit(b batch) bool {
+	if c.db.Backend() == storage.Postgres && len(b.marks) > 0 && len(b.claims) > 0 {
+		// In one transaction, two gateways that each end what the other claims would wait for one another.
+		if !c.commit(batch{marks: b.marks}) {
+			c.refuse(b.claims, errMarksFailed)
+			return false
+		}
+		b.marks = nil
+	}
+	if len(b.marks)+len(b.claims) == 0 {
+		return true
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.options.Timeout)
 	defer cancel()
 	now, start := c.options.Now(), time.Now()
 	var found outcomes
 	committing := false // the transaction may have taken effect
-	err := storage.RunInTx(ctx, c.db.Write(), func(ctx context.Context, tx *sql.Tx) (err error) {
-		committing = false
-		found, err = c.sql.run(ctx, tx, b, floor(now))
-		committing = err == nil
-		return err
-	})
+	err := c.db.SameFile()
+	if err == nil {
+		err = storage.RunInTx(ctx, c.db.Write(), func(ctx context.Context, tx *sql.Tx) (err error) {
+			committing = false
+			found, err = c.sql.run(ctx, tx, b, floor(now))
+			committing = err == nil
+			return err
+		})
+	}
 	c.note(len(b.claims), time.Since(start), err)
 	if err != nil {
-		c.failed(b, err, committing)
-		return
+		c.failed(b, err, committing && !rolledBack(err))
+		return false
 	}
 	var releases []mark
 	for i, p := range b.claims {
@@ -140,6 +153,26 @@ func (c *Claims) commit(b batch) {
 			m.done(found.marks[i])
 		}
 	}
+	return true
+}
+
+// rolledBack reports whether err, of a commit, says that the transaction took no effect.
+func rolledBack(err error) bool {
+	var server interface{ SQLState() string }
+	if errors.As(err, &server) { // unless the server or the connection went away in the middle of it
+		return !strings.HasPrefix(server.SQLState(), "57") && !strings.HasPrefix(server.SQLState(), "08")
+	}
+	err = storage.Classify(err)
+	return errors.Is(err, storage.ErrFull) || errors.Is(err, storage.ErrReadOnly) || errors.Is(err, storage.ErrBusy)
+}
+
+var errMarksFailed = errors.New("earlier changes cannot be written")
+
+// refuse tells claims that they were not tried.
+func (c *Claims) refuse(claims []*pending, err error) {
+	for _, p := range claims {
+		p.tell(result{err: err})
+	}
 }
 
 // note counts a transaction.
@@ -156,13 +189,14 @@ func (c *Claims) note(claims int, took time.Duration, err error) {
 	c.activity.Claims += uint64(claims)
 }
 
-// failed tells the claims of a batch that was not written, and keeps its marks for the next one.
-func (c *Claims) failed(b batch, err error, committing bool) {
+// failed tells the claims of a batch that was not written, and those that wait for the next one, so that nobody waits for the failure of
+// several; it keeps the marks. unknown: the claims may have been written.
+func (c *Claims) failed(b batch, err error, unknown bool) {
 	c.options.Log.Warn("claims not written", zap.Int("claims", len(b.claims)), zap.Int("ends", len(b.marks)), zap.Error(err))
 	var releases []mark
 	for _, p := range b.claims {
 		p.tell(result{err: err})
-		if committing {
+		if unknown {
 			releases = append(releases, p.release())
 		}
 	}
@@ -176,8 +210,11 @@ func (c *Claims) failed(b batch, err error, committing bool) {
 	if closed {
 		c.marks = nil
 	}
+	waiting := c.waiting
+	c.waiting = nil
 	c.timer.Reset(retryMarks)
 	c.mu.Unlock()
+	c.refuse(waiting, err)
 	if closed { // no other batch may follow, and nobody should wait for one
 		for _, m := range marks {
 			if m.holder == 0 {
