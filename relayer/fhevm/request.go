@@ -44,15 +44,15 @@ func (h Handle) String() string { return "0x" + hex.EncodeToString(h[:]) }
 
 // HandleContract is a handle and the contract it is decrypted for. Its member order is the contract's.
 type HandleContract struct {
-	Handle   Handle
-	Contract common.Address
+	Handle   Handle         `abi:"name0"`
+	Contract common.Address `abi:"name1"`
 }
 
 // HandleOwner is an entry of a unified user decryption: a handle, its contract and the account that may decrypt it.
 type HandleOwner struct {
-	Handle   Handle
-	Contract common.Address
-	Owner    common.Address
+	Handle   Handle         `abi:"name0"`
+	Contract common.Address `abi:"name1"`
+	Owner    common.Address `abi:"name2"`
 }
 
 // Request is one decoded and valid request: [*InputProof], [*PublicDecrypt], [*UserDecrypt], [*DelegatedUserDecrypt] or
@@ -66,6 +66,12 @@ type Request interface {
 	JobID() JobID
 	// Handles returns the ciphertexts to decrypt, in the request's order; none for an input proof. Each call returns a new slice.
 	Handles() []Handle
+	// Calldata returns the call that sends the request to the gateway chain: selector and arguments.
+	Calldata() []byte
+	// ACLChecks returns the questions to the host chains' ACL contracts that must all be answered with true; none for an input proof.
+	ACLChecks() []ACLCheck
+	// ReadinessCalldata returns the gateway view that says whether the ciphertexts are there; nil for an input proof.
+	ReadinessCalldata() []byte
 }
 
 // InputProof asks for the verification of encrypted input (POST /v2/input-proof).
