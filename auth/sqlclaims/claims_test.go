@@ -256,6 +256,8 @@ func TestSeen(t *testing.T) {
 	}
 	require.LessOrEqual(t, len(s.young)+len(s.old), 2*maxSeen)
 	require.True(t, s.has(key{5, 255, 255, 7}, now.Add(2*seenPeriod)), "the last one")
+	s.remove(key{5, 255, 255, 7})
+	require.False(t, s.has(key{5, 255, 255, 7}, now.Add(2*seenPeriod)))
 }
 
 // Each step of the schema is the one that was reviewed, and all of them at once come to the same.

@@ -80,7 +80,7 @@ func TestStoreFailsAndRecovers(t *testing.T) {
 			_, _, err = claims.Claim(t.Context(), second)
 			require.Error(t, err)
 			require.Error(t, claims.Ping(t.Context()), "a gateway is not ready that cannot claim")
-			require.EqualValues(t, 2, claims.Activity().Failed)
+			require.Positive(t, claims.Activity().Failed)
 			done := make(chan error, 1)
 			claims.End(first.WorkflowID, first.RequestID, auth.StateAnswered, []byte("answer"), time.Now().Add(time.Hour), func(err error) { done <- err })
 			_, _, err = claims.Claim(t.Context(), second) // takes the end along, and fails

@@ -30,6 +30,14 @@ func (s *seen) add(k key, until, now time.Time) {
 	s.young[k] = ceil(until)
 }
 
+// remove forgets a token.
+func (s *seen) remove(k key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.young, k)
+	delete(s.old, k)
+}
+
 // has reports whether a token is known to be used.
 func (s *seen) has(k key, now time.Time) bool {
 	s.mu.Lock()

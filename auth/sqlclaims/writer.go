@@ -138,12 +138,12 @@ func (c *Claims) commit(b batch) bool {
 	}
 	var releases []mark
 	for i, p := range b.claims {
-		switch r := found.claims[i]; {
-		case r.outcome == auth.Conflict:
-			p.tell(r)
-		case p.tell(r):
+		r := found.claims[i]
+		if r.outcome != auth.Conflict { // before the caller is told, who may ask at once
 			c.seen.add(p.token, p.TokenUntil, now)
-		case r.outcome == auth.Claimed:
+		}
+		if !p.tell(r) && r.outcome == auth.Claimed {
+			c.seen.remove(p.token)
 			releases = append(releases, p.release())
 		}
 	}
