@@ -193,13 +193,6 @@ func (c *Claims) note(claims int, took time.Duration, err error) {
 // several; it keeps the marks. unknown: the claims may have been written.
 func (c *Claims) failed(b batch, err error, unknown bool) {
 	c.options.Log.Warn("claims not written", zap.Int("claims", len(b.claims)), zap.Int("ends", len(b.marks)), zap.Error(err))
-	var releases []mark
-	for _, p := range b.claims {
-		p.tell(result{err: err})
-		if unknown {
-			releases = append(releases, p.release())
-		}
-	}
 	c.mu.Lock()
 	marks := append(b.marks, c.marks...)
 	c.marks, c.due, c.markBytes = marks, false, 0
@@ -210,10 +203,11 @@ func (c *Claims) failed(b batch, err error, unknown bool) {
 	if closed {
 		c.marks = nil
 	}
-	waiting := c.waiting
+	waiting := c.waiting // taken before anyone is told: a claim made after that is tried
 	c.waiting = nil
 	c.timer.Reset(retryMarks)
 	c.mu.Unlock()
+	c.refuse(b.claims, err)
 	c.refuse(waiting, err)
 	if closed { // no other batch may follow, and nobody should wait for one
 		for _, m := range marks {
@@ -223,7 +217,13 @@ func (c *Claims) failed(b batch, err error, unknown bool) {
 		}
 		return
 	}
-	c.release(releases)
+	if unknown {
+		releases := make([]mark, len(b.claims))
+		for i, p := range b.claims {
+			releases[i] = p.release()
+		}
+		c.release(releases)
+	}
 }
 
 // release queues the release of claims; what does not fit stays claimed.
