@@ -7,10 +7,10 @@ type State string
 
 // The states. The last three are final.
 const (
-	StateQueued          State = "queued"
-	StateProcessing      State = "processing"
-	StateTxInFlight      State = "tx_in_flight"
-	StateReceiptReceived State = "receipt_received"
+	StateQueued          State = "queued"           // waits for its ciphertexts to be ready
+	StateProcessing      State = "processing"       // waits for its transaction to be made
+	StateTxInFlight      State = "tx_in_flight"     // a transaction is signed and may have been sent
+	StateReceiptReceived State = "receipt_received" // the gateway contract has taken the request; waits for the response
 	StateCompleted       State = "completed"
 	StateTimedOut        State = "timed_out"
 	StateFailure         State = "failure"

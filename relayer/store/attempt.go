@@ -9,6 +9,7 @@ import (
 
 	"github.com/ethereum/go-ethereum/common"
 
+	"dongate/relayer/fhevm"
 	"dongate/storage"
 )
 
@@ -53,7 +54,7 @@ type Block struct {
 // true may the transaction be sent. ErrNonce: another request holds the nonce; nothing was changed.
 func (s *Store) BeginSend(ctx context.Context, o Owner, a Attempt) (moved bool, err error) {
 	err = s.inTx(ctx, "beginning to send", func(ctx context.Context, tx *sql.Tx) (err error) {
-		moved, err = s.move(ctx, tx, o, Processing, TxInFlight, "")
+		moved, err = s.move(ctx, tx, o, fhevm.StateProcessing, fhevm.StateTxInFlight, "")
 		if err != nil || !moved {
 			return err
 		}
@@ -95,7 +96,7 @@ func (s *Store) AddAttempt(ctx context.Context, o Owner, a Attempt) (added bool,
 
 // holdInFlight keeps a claimed row in flight as it is until the transaction ends, and returns false if it is not that.
 func (s *Store) holdInFlight(ctx context.Context, tx *sql.Tx, o Owner) (bool, error) {
-	n, err := exec(ctx, tx, "UPDATE "+o.Kind.table()+" SET updated_at = $1 WHERE id = $2 AND req_status = 'tx_in_flight' AND owner_epoch = $3 AND $4 = "+newestEpoch,
+	n, err := exec(ctx, tx, "UPDATE "+table(o.Kind)+" SET updated_at = $1 WHERE id = $2 AND req_status = 'tx_in_flight' AND owner_epoch = $3 AND $4 = "+newestEpoch,
 		s.now(), o.ID, o.Epoch, o.Epoch)
 	return n == 1, err
 }
@@ -105,7 +106,7 @@ func (s *Store) hold(ctx context.Context, tx *sql.Tx, k Kind, id int64) error {
 	if !s.postgres() {
 		return nil // the transaction has the write lock
 	}
-	_, err := tx.ExecContext(ctx, "SELECT 1 FROM "+k.table()+" WHERE id = $1 FOR UPDATE", id)
+	_, err := tx.ExecContext(ctx, "SELECT 1 FROM "+table(k)+" WHERE id = $1 FOR UPDATE", id)
 	return err
 }
 

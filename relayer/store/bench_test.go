@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"dongate/relayer/fhevm"
 	"dongate/storage"
 	"dongate/storage/storagetest"
 )
@@ -36,7 +37,7 @@ func median(v []time.Duration) time.Duration {
 func fill(b *testing.B, s *Store, k Kind, rows int, epoch int64) {
 	b.Helper()
 	now, column, value := storage.NewTime(time.Now()), "", ""
-	if k == UserDecrypt {
+	if k == fhevm.KindUserDecrypt {
 		column, value = ", req_type", ", 'unified'"
 	}
 	id, hash, series := "gen_random_uuid()", "sha256(n::text::bytea)", "SELECT n FROM generate_series(1, $5::bigint) AS n"
@@ -44,11 +45,11 @@ func fill(b *testing.B, s *Store, k Kind, rows int, epoch int64) {
 		id, hash = "lower(hex(randomblob(16)))", "randomblob(32)"
 		series = "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < $5) SELECT n FROM c"
 	}
-	_, err := s.db.Write().Exec("INSERT INTO "+k.table()+" (ext_job_id, int_job_id, req, owner_epoch, state_since, created_at, updated_at"+column+
+	_, err := s.db.Write().Exec("INSERT INTO "+table(k)+" (ext_job_id, int_job_id, req, owner_epoch, state_since, created_at, updated_at"+column+
 		") SELECT "+id+", "+hash+", '{}', $1, $2, $3, $4"+value+" FROM ("+series+") AS numbers", epoch, now, now, now, rows)
 	require.NoError(b, err)
 	if s.postgres() {
-		_, err = s.db.Write().Exec("ANALYZE " + k.table())
+		_, err = s.db.Write().Exec("ANALYZE " + table(k))
 		require.NoError(b, err)
 	}
 }
@@ -67,13 +68,13 @@ func BenchmarkPost(b *testing.B) {
 			var post, bare, same []time.Duration
 			for range max(b.N, 200) {
 				n++
-				j := newJob(UserDecrypt, n)
+				j := newJob(fhevm.KindUserDecrypt, n)
 				j.Request = request
 				bare = append(bare, timed(b, func() error {
 					_, err := s.db.Write().ExecContext(ctx, "INSERT INTO bare (id, req) VALUES ($1, $2)", j.IntJobID[:], string(request))
 					return err
 				}))
-				twin := newJob(UserDecrypt, -n)
+				twin := newJob(fhevm.KindUserDecrypt, -n)
 				now := storage.NewTime(time.Now())
 				same = append(same, timed(b, func() error {
 					_, err := s.db.Write().ExecContext(ctx, "INSERT INTO user_decrypt_req (ext_job_id, int_job_id, req, req_type, state_since, created_at, updated_at) "+
@@ -103,7 +104,7 @@ func BenchmarkShareCompletion(b *testing.B) {
 			var medians []time.Duration
 			for _, size := range []int{200, 100_000} {
 				s, ctx := benchStore(b, driver), context.Background()
-				fill(b, s, UserDecrypt, size, 0)
+				fill(b, s, fhevm.KindUserDecrypt, size, 0)
 				_, err := s.db.Write().Exec("UPDATE user_decrypt_req SET gw_reference_id = int_job_id")
 				require.NoError(b, err)
 				_, err = s.db.Write().Exec("INSERT INTO user_decrypt_share (gw_reference_id, share_index, share, kms_signature, extra_data, block_hash, created_at, updated_at) " +
@@ -118,7 +119,7 @@ func BenchmarkShareCompletion(b *testing.B) {
 				require.NoError(b, err)
 				var last []time.Duration
 				for n := range min(max(b.N, 60), 400) {
-					walked(b, s, UserDecrypt, n, e, ReceiptReceived)
+					walked(b, s, fhevm.KindUserDecrypt, n, e, fhevm.StateReceiptReceived)
 					for index := range threshold {
 						d := timed(b, func() error { _, err := s.AddShare(ctx, share(n, index), Event{}, threshold); return err })
 						if index == threshold-1 {
@@ -140,16 +141,16 @@ func BenchmarkClaim(b *testing.B) {
 	for _, driver := range durable {
 		b.Run(driver, func(b *testing.B) {
 			s, ctx := benchStore(b, driver), context.Background()
-			fill(b, s, UserDecrypt, rows, 0)
+			fill(b, s, fhevm.KindUserDecrypt, rows, 0)
 			e := epoch(b, s)
 			var claims, selects []time.Duration
 			for range min(max(b.N, 50), rows/batch) {
 				selects = append(selects, timed(b, func() error {
-					_, err := s.jobs(ctx, s.db.Read(), UserDecrypt, "id > $1 ORDER BY id LIMIT $2", len(selects)*batch, batch)
+					_, err := s.jobs(ctx, s.db.Read(), fhevm.KindUserDecrypt, "id > $1 ORDER BY id LIMIT $2", len(selects)*batch, batch)
 					return err
 				}))
 				claims = append(claims, timed(b, func() error {
-					jobs, err := s.Claim(ctx, UserDecrypt, e, batch)
+					jobs, err := s.Claim(ctx, fhevm.KindUserDecrypt, e, batch)
 					require.Len(b, jobs, batch)
 					return err
 				}))
@@ -166,9 +167,9 @@ func BenchmarkQueuePosition(b *testing.B) {
 	for _, driver := range durable {
 		b.Run(driver, func(b *testing.B) {
 			s := benchStore(b, driver)
-			fill(b, s, UserDecrypt, 100_000, 0)
+			fill(b, s, fhevm.KindUserDecrypt, 100_000, 0)
 			for b.Loop() {
-				position, size, err := s.QueuePosition(context.Background(), Job{ID: 15_001, Kind: UserDecrypt, State: Queued})
+				position, size, err := s.QueuePosition(context.Background(), Job{ID: 15_001, Kind: fhevm.KindUserDecrypt, State: fhevm.StateQueued})
 				require.NoError(b, err)
 				require.Equal(b, [2]int{15_000, MaxCount}, [2]int{position, size})
 			}

@@ -8,6 +8,7 @@ import (
 	"github.com/ethereum/go-ethereum/common"
 	"github.com/stretchr/testify/require"
 
+	"dongate/relayer/fhevm"
 	"dongate/storage"
 )
 
@@ -18,13 +19,13 @@ func TestAttempts(t *testing.T) {
 		next, err := s.NextNonce(t.Context(), signer)
 		require.NoError(t, err)
 		require.Zero(t, next)
-		a := walked(t, s, PublicDecrypt, 7, e, TxInFlight)
-		b := walked(t, s, UserDecrypt, 8, e, Processing)
+		a := walked(t, s, fhevm.KindPublicDecrypt, 7, e, fhevm.StateTxInFlight)
+		b := walked(t, s, fhevm.KindUserDecrypt, 8, e, fhevm.StateProcessing)
 
 		// A nonce belongs to one request, and nothing of the second one is left.
 		_, err = s.BeginSend(t.Context(), b, attempt(7, 1))
 		require.ErrorIs(t, err, ErrNonce)
-		require.Equal(t, Processing, stateOf(t, s, b))
+		require.Equal(t, fhevm.StateProcessing, stateOf(t, s, b))
 		moved(t)(s.BeginSend(t.Context(), b, attempt(8, 0)))
 
 		// Replacements, and no new nonce while the old one may still be mined.
@@ -37,7 +38,7 @@ func TestAttempts(t *testing.T) {
 		_, err = s.AddAttempt(t.Context(), a, attempt(8, 5))
 		require.ErrorIs(t, err, ErrNonce)
 		stayed(t)(s.AddAttempt(t.Context(), Owner{a.Kind, a.ID, e - 1}, attempt(7, 4)))
-		all, err := s.Attempts(t.Context(), PublicDecrypt, a.ID)
+		all, err := s.Attempts(t.Context(), fhevm.KindPublicDecrypt, a.ID)
 		require.NoError(t, err)
 		require.Len(t, all, 3)
 		require.True(t, all[2].Cancels)
@@ -45,7 +46,7 @@ func TestAttempts(t *testing.T) {
 		require.Equal(t, []byte{2, 2}, all[1].Raw)
 
 		// The nonce is mined by somebody else: then a new one may be taken, once.
-		stayed(t)(s.Fail(t.Context(), a, TxInFlight, Cause{}))
+		stayed(t)(s.Fail(t.Context(), a, fhevm.StateTxInFlight, Cause{}))
 		moved(t)(s.NonceLost(t.Context(), a, signer, 7))
 		_, err = s.AddAttempt(t.Context(), a, attempt(7, 6))
 		require.ErrorIs(t, err, ErrNonce)
@@ -68,10 +69,10 @@ func TestAttempts(t *testing.T) {
 		require.ErrorIs(t, err, ErrNonce, "it has had its transaction")
 		require.NoError(t, s.Unmined(t.Context(), attempt(9, 0).Hash))
 		require.Equal(t, []Result{Lost, Lost, Lost, Pending, Pending}, results(t, s, a))
-		stayed(t)(s.Fail(t.Context(), a, TxInFlight, Cause{}))
+		stayed(t)(s.Fail(t.Context(), a, fhevm.StateTxInFlight, Cause{}))
 		_, err = s.Mined(t.Context(), attempt(9, 1).Hash, at, true)
 		require.NoError(t, err)
-		moved(t)(s.Fail(t.Context(), a, TxInFlight, Cause{"reverted", "why"}))
+		moved(t)(s.Fail(t.Context(), a, fhevm.StateTxInFlight, Cause{"reverted", "why"}))
 		stayed(t)(s.AddAttempt(t.Context(), a, attempt(9, 2)))
 		_, err = s.Mined(t.Context(), hashOf("foreign"), at, false)
 		require.ErrorIs(t, err, ErrNotFound)
@@ -92,19 +93,19 @@ func TestReceipt(t *testing.T) {
 	t.Parallel()
 	each(t, Options{}, func(t *testing.T, s *Store, c *clock) {
 		e := epoch(t, s)
-		o := walked(t, s, PublicDecrypt, 1, e, TxInFlight)
-		other := walked(t, s, PublicDecrypt, 2, e, TxInFlight)
+		o := walked(t, s, fhevm.KindPublicDecrypt, 1, e, fhevm.StateTxInFlight)
+		other := walked(t, s, fhevm.KindPublicDecrypt, 2, e, fhevm.StateTxInFlight)
 		moved(t)(s.AddAttempt(t.Context(), o, attempt(1, 9)))
 		cancel := attempt(1, 10)
 		cancel.Cancels = true
 		moved(t)(s.AddAttempt(t.Context(), o, cancel))
 		for _, foreign := range []Hash{attempt(2, 2).Hash, cancel.Hash, hashOf("unknown")} {
-			_, _, err := s.Receipt(t.Context(), PublicDecrypt, o.ID, foreign, Block{}, hashOf("ref"))
+			_, _, err := s.Receipt(t.Context(), fhevm.KindPublicDecrypt, o.ID, foreign, Block{}, hashOf("ref"))
 			require.ErrorIs(t, err, ErrNotFound)
 		}
 		// An epoch later the receipt still counts: it is a fact.
 		epoch(t, s)
-		ok, early, err := s.Receipt(t.Context(), PublicDecrypt, o.ID, attempt(1, 1).Hash, Block{1, hashOf("b1")}, hashOf("ref"))
+		ok, early, err := s.Receipt(t.Context(), fhevm.KindPublicDecrypt, o.ID, attempt(1, 1).Hash, Block{1, hashOf("b1")}, hashOf("ref"))
 		moved(t)(ok, err)
 		require.Empty(t, early)
 		require.Equal(t, []Result{Mined, Lost, Lost}, results(t, s, o))
@@ -112,19 +113,19 @@ func TestReceipt(t *testing.T) {
 
 		// The chain changes its mind: another attempt, another id, the same state for as long as before.
 		c.advance(time.Second)
-		ok, _, err = s.Receipt(t.Context(), PublicDecrypt, o.ID, attempt(1, 9).Hash, Block{2, hashOf("b2")}, hashOf("ref 2"))
+		ok, _, err = s.Receipt(t.Context(), fhevm.KindPublicDecrypt, o.ID, attempt(1, 9).Hash, Block{2, hashOf("b2")}, hashOf("ref 2"))
 		stayed(t)(ok, err)
-		j, err := s.JobByReference(t.Context(), PublicDecrypt, hashOf("ref 2"))
+		j, err := s.JobByReference(t.Context(), fhevm.KindPublicDecrypt, hashOf("ref 2"))
 		require.NoError(t, err)
 		require.Equal(t, o.ID, j.ID)
 		require.Equal(t, since, j.StateSince)
-		require.Equal(t, ReceiptReceived, j.State)
+		require.Equal(t, fhevm.StateReceiptReceived, j.State)
 		hash := attempt(1, 9).Hash
 		require.Equal(t, common.Hash(hash).Hex(), j.TxHash)
-		_, err = s.JobByReference(t.Context(), PublicDecrypt, hashOf("ref"))
+		_, err = s.JobByReference(t.Context(), fhevm.KindPublicDecrypt, hashOf("ref"))
 		require.ErrorIs(t, err, ErrNotFound)
-		require.Equal(t, TxInFlight, stateOf(t, s, other))
-		moved(t)(s.Fail(t.Context(), o, ReceiptReceived, Cause{"reverted", "in another block"}))
+		require.Equal(t, fhevm.StateTxInFlight, stateOf(t, s, other))
+		moved(t)(s.Fail(t.Context(), o, fhevm.StateReceiptReceived, Cause{"reverted", "in another block"}))
 	})
 }
 
@@ -140,7 +141,7 @@ func TestShares(t *testing.T) {
 	t.Parallel()
 	each(t, Options{}, func(t *testing.T, s *Store, c *clock) {
 		e := epoch(t, s)
-		o := walked(t, s, UserDecrypt, 1, e, ReceiptReceived)
+		o := walked(t, s, fhevm.KindUserDecrypt, 1, e, fhevm.StateReceiptReceived)
 		add := func(index int, block string, threshold int64) Outcome {
 			c.advance(time.Millisecond)
 			out, err := s.AddShare(t.Context(), share(1, index), event(block, index), threshold)
@@ -158,13 +159,13 @@ func TestShares(t *testing.T) {
 		require.NoError(t, s.DropBlock(t.Context(), hashOf("a")))
 		require.Equal(t, Stored, add(3, "c", 3))
 		require.Equal(t, Completes, add(1, "c", 3))
-		j, err := s.JobByID(t.Context(), UserDecrypt, o.ID)
+		j, err := s.JobByID(t.Context(), fhevm.KindUserDecrypt, o.ID)
 		require.NoError(t, err)
 		require.EqualValues(t, 3, j.Threshold)
 		require.Equal(t, c.now(), j.StateSince)
 		require.Equal(t, Late, add(4, "c", 3))
 		require.Equal(t, Late, add(5, "c", 1))
-		after, err := s.JobByID(t.Context(), UserDecrypt, o.ID)
+		after, err := s.JobByID(t.Context(), fhevm.KindUserDecrypt, o.ID)
 		require.NoError(t, err)
 		require.Equal(t, j, after)
 		shares, err := s.Shares(t.Context(), hashOf("ref", 1))
@@ -178,7 +179,7 @@ func TestShares(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, want, out)
 		}
-		j, err = s.JobByID(t.Context(), UserDecrypt, o.ID)
+		j, err = s.JobByID(t.Context(), fhevm.KindUserDecrypt, o.ID)
 		require.NoError(t, err)
 		require.Equal(t, "a", j.ResponseHash)
 	})
@@ -190,7 +191,7 @@ func TestSharesAtOnce(t *testing.T) {
 	each(t, Options{}, func(t *testing.T, s *Store, _ *clock) {
 		e := epoch(t, s)
 		for n := range 5 {
-			o := walked(t, s, UserDecrypt, n, e, ReceiptReceived)
+			o := walked(t, s, fhevm.KindUserDecrypt, n, e, fhevm.StateReceiptReceived)
 			var wg sync.WaitGroup
 			var mu sync.Mutex
 			outs := map[Outcome]int{}
@@ -210,7 +211,7 @@ func TestSharesAtOnce(t *testing.T) {
 			wg.Wait()
 			require.Equal(t, 1, outs[Completes], outs)
 			require.Zero(t, outs[Early])
-			require.Equal(t, Completed, stateOf(t, s, o))
+			require.Equal(t, fhevm.StateCompleted, stateOf(t, s, o))
 			shares, err := s.Shares(t.Context(), hashOf("ref", n))
 			require.NoError(t, err)
 			require.Len(t, shares, 13)
@@ -223,13 +224,13 @@ func TestProofs(t *testing.T) {
 	each(t, Options{}, func(t *testing.T, s *Store, _ *clock) {
 		e := epoch(t, s)
 		for n, r := range []Response{{Result: []byte(`{"handles":[]}`), Accepted: true, TxHash: "0x1"}, {Reason: "Proof Rejected", TxHash: "0x2"}} {
-			o := walked(t, s, InputProof, n, e, ReceiptReceived)
+			o := walked(t, s, fhevm.KindInputProof, n, e, fhevm.StateReceiptReceived)
 			for _, want := range []Outcome{Completes, Late} {
-				out, err := s.Complete(t.Context(), InputProof, hashOf("ref", n), r, Event{})
+				out, err := s.Complete(t.Context(), fhevm.KindInputProof, hashOf("ref", n), r, Event{})
 				require.NoError(t, err)
 				require.Equal(t, want, out)
 			}
-			j, err := s.JobByID(t.Context(), InputProof, o.ID)
+			j, err := s.JobByID(t.Context(), fhevm.KindInputProof, o.ID)
 			require.NoError(t, err)
 			require.Equal(t, r.Accepted, *j.Accepted)
 			require.Equal(t, r.Reason, j.ErrReason)
@@ -243,7 +244,7 @@ func TestEarlyEvents(t *testing.T) {
 	t.Parallel()
 	each(t, Options{MaxEarlyEvents: 4}, func(t *testing.T, s *Store, c *clock) {
 		e := epoch(t, s)
-		o := walked(t, s, UserDecrypt, 1, e, TxInFlight)
+		o := walked(t, s, fhevm.KindUserDecrypt, 1, e, fhevm.StateTxInFlight)
 		for range 2 { // the second time it is known
 			for index := range 2 {
 				out, err := s.AddShare(t.Context(), share(1, index), event("a", index), 2)
@@ -251,14 +252,14 @@ func TestEarlyEvents(t *testing.T) {
 				require.Equal(t, Early, out)
 			}
 		}
-		none, err := s.EarlyMatched(t.Context(), UserDecrypt, 10)
+		none, err := s.EarlyMatched(t.Context(), fhevm.KindUserDecrypt, 10)
 		require.NoError(t, err)
 		require.Empty(t, none)
-		ok, early, err := s.Receipt(t.Context(), UserDecrypt, o.ID, attempt(1, 1).Hash, Block{}, hashOf("ref", 1))
+		ok, early, err := s.Receipt(t.Context(), fhevm.KindUserDecrypt, o.ID, attempt(1, 1).Hash, Block{}, hashOf("ref", 1))
 		moved(t)(ok, err)
 		require.Len(t, early, 2)
 		require.Equal(t, event("a", 1), early[1].Event)
-		matched, err := s.EarlyMatched(t.Context(), UserDecrypt, 10)
+		matched, err := s.EarlyMatched(t.Context(), fhevm.KindUserDecrypt, 10)
 		require.NoError(t, err)
 		require.Equal(t, early, matched, "still there for a process that comes after")
 		for i, want := range []Outcome{Stored, Completes} {
@@ -271,14 +272,14 @@ func TestEarlyEvents(t *testing.T) {
 
 		// Other relayers' events: the oldest go first, by number and by age and with their block.
 		for n := range 10 {
-			out, err := s.Complete(t.Context(), PublicDecrypt, hashOf("foreign", n), Response{}, event("f", n))
+			out, err := s.Complete(t.Context(), fhevm.KindPublicDecrypt, hashOf("foreign", n), Response{}, event("f", n))
 			require.NoError(t, err)
 			require.Equal(t, Early, out)
 		}
 		require.EqualValues(t, 6, s.EarlyDropped())
 		kept := func() (out []int64) {
 			for n := range 10 {
-				events, err := s.earlyOf(t.Context(), s.db.Read(), PublicDecrypt, hashOf("foreign", n))
+				events, err := s.earlyOf(t.Context(), s.db.Read(), fhevm.KindPublicDecrypt, hashOf("foreign", n))
 				require.NoError(t, err)
 				for _, e := range events {
 					out = append(out, e.LogIndex)
@@ -299,7 +300,7 @@ func TestEarlyEvents(t *testing.T) {
 		n, err = s.ExpireEarly(t.Context(), c.now(), 2)
 		require.NoError(t, err)
 		require.Zero(t, n, "as old as the limit, not older")
-		_, err = s.EarlyMatched(t.Context(), UserDecrypt, storage.MaxPage+1)
+		_, err = s.EarlyMatched(t.Context(), fhevm.KindUserDecrypt, storage.MaxPage+1)
 		require.ErrorIs(t, err, storage.ErrPageSize)
 	})
 }
@@ -310,22 +311,22 @@ func TestReceiptMeetsResponse(t *testing.T) {
 	each(t, Options{}, func(t *testing.T, s *Store, _ *clock) {
 		e := epoch(t, s)
 		for n := range 20 {
-			o := walked(t, s, PublicDecrypt, n, e, TxInFlight)
+			o := walked(t, s, fhevm.KindPublicDecrypt, n, e, fhevm.StateTxInFlight)
 			var wg sync.WaitGroup
 			var out Outcome
 			var early []EarlyEvent
 			var errs [2]error
 			wg.Go(func() {
-				_, early, errs[0] = s.Receipt(t.Context(), PublicDecrypt, o.ID, attempt(int64(n), n).Hash, Block{}, hashOf("ref", n))
+				_, early, errs[0] = s.Receipt(t.Context(), fhevm.KindPublicDecrypt, o.ID, attempt(int64(n), n).Hash, Block{}, hashOf("ref", n))
 			})
 			wg.Go(func() {
-				out, errs[1] = s.Complete(t.Context(), PublicDecrypt, hashOf("ref", n), Response{}, event("a", n))
+				out, errs[1] = s.Complete(t.Context(), fhevm.KindPublicDecrypt, hashOf("ref", n), Response{}, event("a", n))
 			})
 			wg.Wait()
 			require.NoError(t, errs[0])
 			require.NoError(t, errs[1])
 			require.Equal(t, out == Early, len(early) == 1, "%s %d", out, len(early))
-			require.Equal(t, out == Completes, stateOf(t, s, o) == Completed)
+			require.Equal(t, out == Completes, stateOf(t, s, o) == fhevm.StateCompleted)
 		}
 	})
 }

@@ -65,7 +65,7 @@ func (s *Store) EarlyMatched(ctx context.Context, k Kind, limit int) ([]EarlyEve
 		return nil, err
 	}
 	return storage.Collect(storage.Query(ctx, s.db.Read(), scanEarly, fmt.Sprintf("SELECT %s FROM early_event e WHERE e.req_kind = $1 AND EXISTS "+
-		"(SELECT 1 FROM %s r WHERE r.gw_reference_id = e.gw_reference_id) ORDER BY e.id LIMIT $2", earlyColumns, k.table()), string(k), limit))
+		"(SELECT 1 FROM %s r WHERE r.gw_reference_id = e.gw_reference_id) ORDER BY e.id LIMIT $2", earlyColumns, table(k)), string(k), limit))
 }
 
 // DropEarly removes an early event that has been applied. One that is gone already is no error.

@@ -4,51 +4,18 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"dongate/relayer/fhevm"
 )
 
-// Kind is what a request asks for. Each kind has a table.
-type Kind string
-
-// The kinds.
-const (
-	InputProof    Kind = "input_proof"
-	PublicDecrypt Kind = "public_decrypt"
-	UserDecrypt   Kind = "user_decrypt"
+// Kind and State are the network's words for what a request asks for and for how far it is. Each kind has a table.
+type (
+	Kind  = fhevm.Kind
+	State = fhevm.State
 )
 
-// Kinds are all kinds.
-var Kinds = []Kind{InputProof, PublicDecrypt, UserDecrypt}
-
-// table is the kind's table.
-func (k Kind) table() string { return string(k) + "_req" }
-
-// First is the state that a request of this kind begins in: an input proof has nothing to wait for.
-func (k Kind) First() State {
-	if k == InputProof {
-		return Processing
-	}
-	return Queued
-}
-
-// State is how far a request is.
-type State string
-
-// The states.
-const (
-	Queued          State = "queued"           // waits for its ciphertexts to be ready
-	Processing      State = "processing"       // waits for its transaction to be made
-	TxInFlight      State = "tx_in_flight"     // a transaction is signed and may have been sent
-	ReceiptReceived State = "receipt_received" // the gateway contract has taken the request; waits for the response
-	Completed       State = "completed"
-	TimedOut        State = "timed_out"
-	Failure         State = "failure"
-)
-
-// States are all states, in the order in which a request meets them.
-var States = []State{Queued, Processing, TxInFlight, ReceiptReceived, Completed, TimedOut, Failure}
-
-// Final tells that a request never leaves this state.
-func (s State) Final() bool { return s == Completed || s == TimedOut || s == Failure }
+// table is the table of a kind.
+func table(k Kind) string { return string(k) + "_req" }
 
 // Edge is a move of the state graph. From is empty where the row is inserted.
 type Edge struct {
@@ -58,22 +25,22 @@ type Edge struct {
 	Guard    string // what else must hold, for people
 }
 
-var decrypts = []Kind{PublicDecrypt, UserDecrypt}
+var decrypts = []Kind{fhevm.KindPublicDecrypt, fhevm.KindUserDecrypt}
 
 // Edges is the whole state graph: there are no other moves, and the database refuses them.
 var Edges = []Edge{
-	{"", Queued, decrypts, false, "no live or completed row has this int_job_id"},
-	{"", Processing, []Kind{InputProof}, false, "no live or completed row has this int_job_id"},
-	{Queued, Processing, decrypts, true, ""},
-	{Queued, TimedOut, decrypts, true, ""},
-	{Queued, Failure, decrypts, true, ""},
-	{Processing, TxInFlight, Kinds, true, "the attempt is stored with it; no other request has its nonce"},
-	{Processing, Failure, Kinds, true, ""},
-	{TxInFlight, ReceiptReceived, Kinds, false, "the receipt is of one of the request's attempts"},
-	{TxInFlight, Failure, Kinds, true, "no attempt is pending"},
-	{ReceiptReceived, Completed, Kinds, false, "user_decrypt: as many shares as the threshold"},
-	{ReceiptReceived, TimedOut, Kinds, false, "older than the kind's limit"},
-	{ReceiptReceived, Failure, Kinds, false, "no attempt is pending"},
+	{"", fhevm.StateQueued, decrypts, false, "no live or completed row has this int_job_id"},
+	{"", fhevm.StateProcessing, []Kind{fhevm.KindInputProof}, false, "no live or completed row has this int_job_id"},
+	{fhevm.StateQueued, fhevm.StateProcessing, decrypts, true, ""},
+	{fhevm.StateQueued, fhevm.StateTimedOut, decrypts, true, ""},
+	{fhevm.StateQueued, fhevm.StateFailure, decrypts, true, ""},
+	{fhevm.StateProcessing, fhevm.StateTxInFlight, fhevm.Kinds, true, "the attempt is stored with it; no other request has its nonce"},
+	{fhevm.StateProcessing, fhevm.StateFailure, fhevm.Kinds, true, ""},
+	{fhevm.StateTxInFlight, fhevm.StateReceiptReceived, fhevm.Kinds, false, "the receipt is of one of the request's attempts"},
+	{fhevm.StateTxInFlight, fhevm.StateFailure, fhevm.Kinds, true, "no attempt is pending"},
+	{fhevm.StateReceiptReceived, fhevm.StateCompleted, fhevm.Kinds, false, "user_decrypt: as many shares as the threshold"},
+	{fhevm.StateReceiptReceived, fhevm.StateTimedOut, fhevm.Kinds, false, "older than the kind's limit"},
+	{fhevm.StateReceiptReceived, fhevm.StateFailure, fhevm.Kinds, false, "no attempt is pending"},
 }
 
 // findEdge returns the edge of a kind, and panics where there is none: a caller within this package asked for a move that does not exist.
@@ -103,7 +70,7 @@ func GraphTable() string {
 		if e.Fenced {
 			who = "the owner"
 		}
-		if len(e.Kinds) < len(Kinds) {
+		if len(e.Kinds) < len(fhevm.Kinds) {
 			names := make([]string, len(e.Kinds))
 			for i, k := range e.Kinds {
 				names[i] = string(k)

@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"dongate/relayer/fhevm"
 	"dongate/storage"
 	"dongate/storage/storagetest"
 )
@@ -32,11 +33,11 @@ receipt_received → completed | timed_out | failure`
 
 func TestGraphIsTheSpecifications(t *testing.T) {
 	t.Parallel()
-	for _, k := range Kinds {
+	for _, k := range fhevm.Kinds {
 		want := []string{}
 		for line := range strings.Lines(strings.TrimSpace(specEdges)) {
 			from, targets, _ := strings.Cut(strings.TrimSpace(line), " → ")
-			if k == InputProof {
+			if k == fhevm.KindInputProof {
 				switch from {
 				case "insert":
 					targets = "processing"
@@ -54,18 +55,18 @@ func TestGraphIsTheSpecifications(t *testing.T) {
 				from := string(e.From)
 				if from == "" {
 					from = "insert"
-					require.Equal(t, k.First(), e.To)
+					require.Equal(t, fhevm.FirstState(k), e.To)
 				}
 				got = append(got, from+" → "+string(e.To))
 			}
 		}
 		require.ElementsMatch(t, want, got, k)
 	}
-	for _, s := range States {
+	for _, s := range fhevm.States {
 		leaves := slices.ContainsFunc(Edges, func(e Edge) bool { return e.From == s })
 		require.Equal(t, s.Final(), !leaves, s)
 	}
-	require.Panics(t, func() { findEdge(InputProof, Queued, Processing) })
+	require.Panics(t, func() { findEdge(fhevm.KindInputProof, fhevm.StateQueued, fhevm.StateProcessing) })
 }
 
 func TestGraphTable(t *testing.T) {
@@ -90,19 +91,19 @@ func fresh(t testing.TB, db *storage.DB, o Options) *Store {
 // rawInsert inserts a row by hand.
 func rawInsert(tx *sql.Tx, k Kind, s State, job int) (id int64, err error) {
 	column, value := "", ""
-	if k == UserDecrypt {
+	if k == fhevm.KindUserDecrypt {
 		column, value = ", req_type", ", 'unified'"
 	}
 	hash, now := sha256.Sum256(fmt.Appendf(nil, "%d", job)), "2030-01-02 03:04:05.678"
-	err = tx.QueryRow("INSERT INTO "+k.table()+" (ext_job_id, int_job_id, req, req_status, state_since, created_at, updated_at"+column+
+	err = tx.QueryRow("INSERT INTO "+table(k)+" (ext_job_id, int_job_id, req, req_status, state_since, created_at, updated_at"+column+
 		") VALUES ($1, $2, '{}', $3, $4, $5, $6"+value+") RETURNING id", uuid.NewString(), hash[:], string(s), now, now, now).Scan(&id)
 	return id, err
 }
 
 // path is how a kind gets to a state.
 func path(k Kind, to State) []State {
-	reach := map[State][]State{k.First(): {}}
-	for range States {
+	reach := map[State][]State{fhevm.FirstState(k): {}}
+	for range fhevm.States {
 		for _, e := range Edges {
 			if p, ok := reach[e.From]; ok && e.From != "" && HasEdge(k, e.From, e.To) && reach[e.To] == nil {
 				reach[e.To] = append(slices.Clone(p), e.To)
@@ -116,7 +117,7 @@ func path(k Kind, to State) []State {
 }
 
 func setState(tx *sql.Tx, k Kind, id int64, s State) error {
-	_, err := tx.Exec("UPDATE "+k.table()+" SET req_status = $1 WHERE id = $2", string(s), id)
+	_, err := tx.Exec("UPDATE "+table(k)+" SET req_status = $1 WHERE id = $2", string(s), id)
 	return err
 }
 
@@ -130,7 +131,7 @@ func TestDatabaseRefusesEveryOtherEdge(t *testing.T) {
 			tx, err := db.Write().Begin()
 			require.NoError(t, err)
 			defer func() { require.NoError(t, tx.Rollback()) }()
-			id, err := rawInsert(tx, k, k.First(), 1)
+			id, err := rawInsert(tx, k, fhevm.FirstState(k), 1)
 			require.NoError(t, err)
 			for _, s := range path(k, from) {
 				require.NoError(t, setState(tx, k, id, s))
@@ -138,9 +139,9 @@ func TestDatabaseRefusesEveryOtherEdge(t *testing.T) {
 			return change(tx, id)
 		}
 		edges := 0
-		for _, k := range Kinds {
-			for _, from := range States {
-				err := try(k, k.First(), func(tx *sql.Tx, _ int64) error {
+		for _, k := range fhevm.Kinds {
+			for _, from := range fhevm.States {
+				err := try(k, fhevm.FirstState(k), func(tx *sql.Tx, _ int64) error {
 					_, err := rawInsert(tx, k, from, 2)
 					return err
 				})
@@ -149,10 +150,10 @@ func TestDatabaseRefusesEveryOtherEdge(t *testing.T) {
 				} else {
 					require.Error(t, err, "%s begins in %s", k, from)
 				}
-				if k == InputProof && from == Queued {
+				if k == fhevm.KindInputProof && from == fhevm.StateQueued {
 					continue // no input proof gets there: see above
 				}
-				for _, to := range States {
+				for _, to := range fhevm.States {
 					err := try(k, from, func(tx *sql.Tx, id int64) error { return setState(tx, k, id, to) })
 					if from == to || HasEdge(k, from, to) {
 						require.NoError(t, err, "%s: %s to %s", k, from, to)
@@ -162,7 +163,7 @@ func TestDatabaseRefusesEveryOtherEdge(t *testing.T) {
 					}
 				}
 				err = try(k, from, func(tx *sql.Tx, id int64) error {
-					_, err := tx.Exec("DELETE FROM "+k.table()+" WHERE id = $1", id)
+					_, err := tx.Exec("DELETE FROM "+table(k)+" WHERE id = $1", id)
 					return err
 				})
 				require.Equal(t, from.Final(), err == nil, "%s: deleted in %s: %v", k, from, err)
@@ -181,24 +182,24 @@ func TestDatabaseKeepsRows(t *testing.T) {
 		refused bool
 		kinds   []Kind
 	}{
-		{set: "int_job_id = gw_reference_id", refused: true, kinds: Kinds},
-		{set: `req = '{"other":1}'`, refused: true, kinds: Kinds},
-		{set: "ext_job_id = 'ffffffff-ffff-4fff-8fff-ffffffffffff'", refused: true, kinds: Kinds},
-		{set: "created_at = '2031-01-01 00:00:00.000'", refused: true, kinds: Kinds},
-		{set: "state_since = '2031-01-01 00:00:00.000'", refused: true, kinds: Kinds},
-		{set: "state_since = '2031-01-01 00:00:00.000', req_status = 'failure'", kinds: Kinds},
-		{set: "owner_epoch = 4", refused: true, kinds: Kinds},
-		{set: "owner_epoch = 6", kinds: Kinds},
-		{set: "req_type = 'user_decrypt'", refused: true, kinds: []Kind{UserDecrypt}},
-		{set: "owner_epoch = 6", final: true, refused: true, kinds: Kinds},
-		{set: "gw_reference_id = NULL", final: true, refused: true, kinds: Kinds},
-		{set: "gw_req_tx_hash = 'x'", final: true, refused: true, kinds: Kinds},
-		{set: "err_code = 'x'", final: true, refused: true, kinds: Kinds},
-		{set: "err_reason = 'x'", final: true, refused: true, kinds: Kinds},
-		{set: "res = '{}'", final: true, refused: true, kinds: []Kind{InputProof, PublicDecrypt}},
-		{set: "accepted = (1 = 1)", final: true, refused: true, kinds: []Kind{InputProof}},
-		{set: "resolved_threshold = 3", final: true, refused: true, kinds: []Kind{UserDecrypt}},
-		{set: "gw_consensus_tx_hash = 'x'", final: true, kinds: []Kind{UserDecrypt}},
+		{set: "int_job_id = gw_reference_id", refused: true, kinds: fhevm.Kinds},
+		{set: `req = '{"other":1}'`, refused: true, kinds: fhevm.Kinds},
+		{set: "ext_job_id = 'ffffffff-ffff-4fff-8fff-ffffffffffff'", refused: true, kinds: fhevm.Kinds},
+		{set: "created_at = '2031-01-01 00:00:00.000'", refused: true, kinds: fhevm.Kinds},
+		{set: "state_since = '2031-01-01 00:00:00.000'", refused: true, kinds: fhevm.Kinds},
+		{set: "state_since = '2031-01-01 00:00:00.000', req_status = 'failure'", kinds: fhevm.Kinds},
+		{set: "owner_epoch = 4", refused: true, kinds: fhevm.Kinds},
+		{set: "owner_epoch = 6", kinds: fhevm.Kinds},
+		{set: "req_type = 'user_decrypt'", refused: true, kinds: []Kind{fhevm.KindUserDecrypt}},
+		{set: "owner_epoch = 6", final: true, refused: true, kinds: fhevm.Kinds},
+		{set: "gw_reference_id = NULL", final: true, refused: true, kinds: fhevm.Kinds},
+		{set: "gw_req_tx_hash = 'x'", final: true, refused: true, kinds: fhevm.Kinds},
+		{set: "err_code = 'x'", final: true, refused: true, kinds: fhevm.Kinds},
+		{set: "err_reason = 'x'", final: true, refused: true, kinds: fhevm.Kinds},
+		{set: "res = '{}'", final: true, refused: true, kinds: []Kind{fhevm.KindInputProof, fhevm.KindPublicDecrypt}},
+		{set: "accepted = (1 = 1)", final: true, refused: true, kinds: []Kind{fhevm.KindInputProof}},
+		{set: "resolved_threshold = 3", final: true, refused: true, kinds: []Kind{fhevm.KindUserDecrypt}},
+		{set: "gw_consensus_tx_hash = 'x'", final: true, kinds: []Kind{fhevm.KindUserDecrypt}},
 	}
 	storagetest.Each(t, func(t *testing.T, open func(*testing.T) *storage.DB) {
 		db := open(t)
@@ -207,15 +208,15 @@ func TestDatabaseKeepsRows(t *testing.T) {
 			for _, k := range test.kinds {
 				tx, err := db.Write().Begin()
 				require.NoError(t, err)
-				id, err := rawInsert(tx, k, k.First(), 1)
+				id, err := rawInsert(tx, k, fhevm.FirstState(k), 1)
 				require.NoError(t, err)
 				ref := [32]byte{1}
-				_, err = tx.Exec("UPDATE "+k.table()+" SET owner_epoch = 5, gw_reference_id = $1 WHERE id = $2", ref[:], id)
+				_, err = tx.Exec("UPDATE "+table(k)+" SET owner_epoch = 5, gw_reference_id = $1 WHERE id = $2", ref[:], id)
 				require.NoError(t, err)
 				if test.final {
-					require.NoError(t, setState(tx, k, id, Failure))
+					require.NoError(t, setState(tx, k, id, fhevm.StateFailure))
 				}
-				_, err = tx.Exec("UPDATE "+k.table()+" SET "+test.set+" WHERE id = $1", id)
+				_, err = tx.Exec("UPDATE "+table(k)+" SET "+test.set+" WHERE id = $1", id)
 				require.Equal(t, test.refused, err != nil, "%s %s: %v", k, test.set, err)
 				require.NoError(t, tx.Rollback())
 			}
@@ -223,7 +224,7 @@ func TestDatabaseKeepsRows(t *testing.T) {
 		// The consensus hash is written once.
 		tx, err := db.Write().Begin()
 		require.NoError(t, err)
-		id, err := rawInsert(tx, UserDecrypt, Queued, 1)
+		id, err := rawInsert(tx, fhevm.KindUserDecrypt, fhevm.StateQueued, 1)
 		require.NoError(t, err)
 		_, err = tx.Exec("UPDATE user_decrypt_req SET gw_consensus_tx_hash = 'x' WHERE id = $1", id)
 		require.NoError(t, err)

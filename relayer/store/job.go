@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"dongate/relayer/fhevm"
 	"dongate/storage"
 )
 
@@ -36,12 +37,12 @@ type Job struct {
 }
 
 // columns are what scanJob reads.
-func (k Kind) columns() string {
+func columns(k Kind) string {
 	const common = "id, ext_job_id, int_job_id, req, req_status, state_since, created_at, owner_epoch, gw_reference_id, gw_req_tx_hash, err_code, err_reason, "
 	switch k {
-	case InputProof:
+	case fhevm.KindInputProof:
 		return common + "NULL, gw_response_tx_hash, res, accepted, NULL"
-	case PublicDecrypt:
+	case fhevm.KindPublicDecrypt:
 		return common + "NULL, gw_response_tx_hash, res, NULL, NULL"
 	default:
 		return common + "req_type, gw_consensus_tx_hash, NULL, NULL, resolved_threshold"
@@ -83,7 +84,7 @@ func scanJob(k Kind) func(*sql.Rows) (Job, error) {
 }
 
 func (s *Store) jobs(ctx context.Context, q storage.Querier, k Kind, where string, args ...any) ([]Job, error) {
-	jobs, err := storage.Collect(storage.Query(ctx, q, scanJob(k), "SELECT "+k.columns()+" FROM "+k.table()+" WHERE "+where, args...))
+	jobs, err := storage.Collect(storage.Query(ctx, q, scanJob(k), "SELECT "+columns(k)+" FROM "+table(k)+" WHERE "+where, args...))
 	if err != nil {
 		return nil, fmt.Errorf("reading requests of %s: %w", k, err)
 	}
@@ -129,7 +130,7 @@ const live = "req_status NOT IN ('failure', 'timed_out')"
 // Find returns the job id of the live or completed request with this content, or ErrNotFound. [Store.Insert] finds it too, so this is for those who
 // would not insert one, because the queue is full.
 func (s *Store) Find(ctx context.Context, k Kind, intJobID Hash) (extJobID string, err error) {
-	err = s.db.Read().QueryRowContext(ctx, "SELECT ext_job_id FROM "+k.table()+" WHERE int_job_id = $1 AND "+live, intJobID[:]).Scan(&extJobID)
+	err = s.db.Read().QueryRowContext(ctx, "SELECT ext_job_id FROM "+table(k)+" WHERE int_job_id = $1 AND "+live, intJobID[:]).Scan(&extJobID)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return "", ErrNotFound
@@ -158,12 +159,12 @@ func (s *Store) Insert(ctx context.Context, j NewJob) (extJobID string, inserted
 		return "", false, err
 	}
 	now := s.now()
-	columns, values := "ext_job_id, int_job_id, req, req_status, state_since, created_at, updated_at", "$1, $2, $3, '"+string(j.Kind.First())+"', $4, $5, $6"
+	columns, values := "ext_job_id, int_job_id, req, req_status, state_since, created_at, updated_at", "$1, $2, $3, '"+string(fhevm.FirstState(j.Kind))+"', $4, $5, $6"
 	args := []any{j.ExtJobID, j.IntJobID[:], string(j.Request), now, now, now}
-	if j.Kind == UserDecrypt {
+	if j.Kind == fhevm.KindUserDecrypt {
 		columns, values, args = columns+", req_type", values+", $7", append(args, j.ReqType)
 	}
-	query := "INSERT INTO " + j.Kind.table() + " (" + columns + ") VALUES (" + values + ") ON CONFLICT (int_job_id) WHERE " + live + " DO NOTHING"
+	query := "INSERT INTO " + table(j.Kind) + " (" + columns + ") VALUES (" + values + ") ON CONFLICT (int_job_id) WHERE " + live + " DO NOTHING"
 	for range insertAttempts {
 		n, err := exec(ctx, s.db.Write(), query, args...)
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"dongate/relayer/fhevm"
 	"dongate/storage"
 	"dongate/storage/storagetest"
 )
@@ -53,11 +54,11 @@ type earlyKey struct {
 
 func (w *twin) insert(k Kind, content Hash, ext string) (string, bool) {
 	for _, j := range w.jobs {
-		if j.kind == k && j.content == content && !j.gone && j.state != Failure && j.state != TimedOut {
+		if j.kind == k && j.content == content && !j.gone && j.state != fhevm.StateFailure && j.state != fhevm.StateTimedOut {
 			return j.ext, false
 		}
 	}
-	w.jobs = append(w.jobs, &twinJob{ext: ext, kind: k, content: content, state: k.First(), since: w.now})
+	w.jobs = append(w.jobs, &twinJob{ext: ext, kind: k, content: content, state: fhevm.FirstState(k), since: w.now})
 	return ext, true
 }
 
@@ -80,7 +81,7 @@ func (w *twin) claim(k Kind, epoch int64, limit int) (out []string) {
 	}
 	rows := []*twinJob{}
 	for _, j := range w.jobs {
-		if j.kind == k && !j.gone && j.owner < epoch && (j.state == Queued || j.state == Processing || j.state == TxInFlight) {
+		if j.kind == k && !j.gone && j.owner < epoch && (j.state == fhevm.StateQueued || j.state == fhevm.StateProcessing || j.state == fhevm.StateTxInFlight) {
 			rows = append(rows, j)
 		}
 	}
@@ -109,7 +110,7 @@ func (w *twin) settle(j *twinJob, nonce int64, r Result) {
 
 // addAttempt returns whether it was added and whether the nonce was the reason why not.
 func (w *twin) addAttempt(j *twinJob, epoch, nonce int64, hash Hash) (added, refused bool) {
-	if !w.fenced(j, epoch) || j.state != TxInFlight {
+	if !w.fenced(j, epoch) || j.state != fhevm.StateTxInFlight {
 		return false, false
 	}
 	for _, a := range j.attempts {
@@ -135,9 +136,9 @@ func (w *twin) referred(k Kind, ref Hash) *twinJob {
 }
 
 func (w *twin) share(ref, block Hash, index, threshold int64) Outcome {
-	j := w.referred(UserDecrypt, ref)
+	j := w.referred(fhevm.KindUserDecrypt, ref)
 	if j == nil {
-		w.keep(earlyKey{UserDecrypt, ref, block, index})
+		w.keep(earlyKey{fhevm.KindUserDecrypt, ref, block, index})
 		return Early
 	}
 	if w.shares[ref] == nil {
@@ -150,7 +151,7 @@ func (w *twin) share(ref, block Hash, index, threshold int64) Outcome {
 	if int64(len(w.shares[ref])) < threshold {
 		return Stored
 	}
-	w.move(j, ReceiptReceived, Completed, true)
+	w.move(j, fhevm.StateReceiptReceived, fhevm.StateCompleted, true)
 	return Completes
 }
 
@@ -169,7 +170,7 @@ func (w *twin) complete(k Kind, ref, block Hash, index int64) Outcome {
 		w.keep(earlyKey{k, ref, block, index})
 		return Early
 	}
-	if w.move(j, ReceiptReceived, Completed, true) {
+	if w.move(j, fhevm.StateReceiptReceived, fhevm.StateCompleted, true) {
 		return Completes
 	}
 	return Late
@@ -192,14 +193,14 @@ func TestModel(t *testing.T) {
 			_, err := db.Write().Exec(q)
 			require.NoError(rt, err)
 		}
-		for _, k := range Kinds { // rows of the run before, to the end and away
-			for _, st := range States {
+		for _, k := range fhevm.Kinds { // rows of the run before, to the end and away
+			for _, st := range fhevm.States {
 				if !st.Final() {
-					_, err := db.Write().Exec("UPDATE "+k.table()+" SET req_status = 'failure' WHERE req_status = $1", string(st))
+					_, err := db.Write().Exec("UPDATE "+table(k)+" SET req_status = 'failure' WHERE req_status = $1", string(st))
 					require.NoError(rt, err)
 				}
 			}
-			_, err := db.Write().Exec("DELETE FROM " + k.table())
+			_, err := db.Write().Exec("DELETE FROM " + table(k))
 			require.NoError(rt, err)
 		}
 		m := &machine{s: s, c: c, w: &twin{shares: map[Hash]map[int64]Hash{}, early: map[earlyKey]bool{}, nonces: map[int64]*twinJob{}}}
@@ -234,7 +235,7 @@ func block(t *rapid.T) Hash { return hashOf("block", rapid.IntRange(0, 2).Draw(t
 
 func (m *machine) Insert(t *rapid.T) {
 	m.tick()
-	j := newJob(rapid.SampledFrom(Kinds).Draw(t, "kind"), rapid.IntRange(0, 3).Draw(t, "content"))
+	j := newJob(rapid.SampledFrom(fhevm.Kinds).Draw(t, "kind"), rapid.IntRange(0, 3).Draw(t, "content"))
 	j.ExtJobID = uuid.NewString()
 	want, wantNew := m.w.insert(j.Kind, j.IntJobID, j.ExtJobID)
 	got, isNew, err := m.s.Insert(t.Context(), j)
@@ -256,7 +257,7 @@ func (m *machine) NewEpoch(t *rapid.T) {
 }
 
 func (m *machine) Claim(t *rapid.T) {
-	k, limit := rapid.SampledFrom(Kinds).Draw(t, "kind"), rapid.IntRange(1, 4).Draw(t, "limit")
+	k, limit := rapid.SampledFrom(fhevm.Kinds).Draw(t, "kind"), rapid.IntRange(1, 4).Draw(t, "limit")
 	e := m.w.epoch - int64(rapid.SampledFrom([]int{0, 0, 0, 1}).Draw(t, "behind"))
 	jobs, err := m.s.Claim(t.Context(), k, e, limit)
 	require.NoError(t, err)
@@ -270,40 +271,40 @@ func (m *machine) Claim(t *rapid.T) {
 func (m *machine) Ready(t *rapid.T) {
 	m.tick()
 	j, o := m.pick(t)
-	if o.Kind == InputProof {
+	if o.Kind == fhevm.KindInputProof {
 		t.Skip()
 	}
 	got, err := m.s.Ready(t.Context(), o)
 	require.NoError(t, err)
-	require.Equal(t, m.w.move(j, Queued, Processing, m.w.fenced(j, o.Epoch)), got)
+	require.Equal(t, m.w.move(j, fhevm.StateQueued, fhevm.StateProcessing, m.w.fenced(j, o.Epoch)), got)
 }
 
 func (m *machine) NotReady(t *rapid.T) {
 	m.tick()
 	j, o := m.pick(t)
-	if o.Kind == InputProof || rapid.IntRange(0, 3).Draw(t, "seldom") > 0 {
+	if o.Kind == fhevm.KindInputProof || rapid.IntRange(0, 3).Draw(t, "seldom") > 0 {
 		t.Skip()
 	}
 	got, err := m.s.NotReady(t.Context(), o, Cause{})
 	require.NoError(t, err)
-	require.Equal(t, m.w.move(j, Queued, TimedOut, m.w.fenced(j, o.Epoch)), got)
+	require.Equal(t, m.w.move(j, fhevm.StateQueued, fhevm.StateTimedOut, m.w.fenced(j, o.Epoch)), got)
 }
 
 func (m *machine) Fail(t *rapid.T) {
 	m.tick()
 	j, o := m.pick(t)
-	from := rapid.SampledFrom([]State{j.state, j.state, Queued, Processing, TxInFlight, ReceiptReceived}).Draw(t, "from")
-	early := from == Queued || from == Processing
-	if !HasEdge(o.Kind, from, Failure) || early && rapid.IntRange(0, 3).Draw(t, "seldom") > 0 {
+	from := rapid.SampledFrom([]State{j.state, j.state, fhevm.StateQueued, fhevm.StateProcessing, fhevm.StateTxInFlight, fhevm.StateReceiptReceived}).Draw(t, "from")
+	early := from == fhevm.StateQueued || from == fhevm.StateProcessing
+	if !HasEdge(o.Kind, from, fhevm.StateFailure) || early && rapid.IntRange(0, 3).Draw(t, "seldom") > 0 {
 		t.Skip()
 	}
-	allowed := from == ReceiptReceived || m.w.fenced(j, o.Epoch)
-	if from == TxInFlight || from == ReceiptReceived {
+	allowed := from == fhevm.StateReceiptReceived || m.w.fenced(j, o.Epoch)
+	if from == fhevm.StateTxInFlight || from == fhevm.StateReceiptReceived {
 		allowed = allowed && !j.pending()
 	}
 	got, err := m.s.Fail(t.Context(), o, from, Cause{})
 	require.NoError(t, err)
-	require.Equal(t, m.w.move(j, from, Failure, allowed), got)
+	require.Equal(t, m.w.move(j, from, fhevm.StateFailure, allowed), got)
 }
 
 func (m *machine) BeginSend(t *rapid.T) {
@@ -315,11 +316,11 @@ func (m *machine) BeginSend(t *rapid.T) {
 	got, err := m.s.BeginSend(t.Context(), o, a)
 	if taken && err != nil {
 		require.ErrorIs(t, err, ErrNonce)
-		require.True(t, m.w.fenced(j, o.Epoch) && j.state == Processing)
+		require.True(t, m.w.fenced(j, o.Epoch) && j.state == fhevm.StateProcessing)
 		return
 	}
 	require.NoError(t, err)
-	want := m.w.move(j, Processing, TxInFlight, m.w.fenced(j, o.Epoch) && !taken)
+	want := m.w.move(j, fhevm.StateProcessing, fhevm.StateTxInFlight, m.w.fenced(j, o.Epoch) && !taken)
 	require.Equal(t, want, got)
 	if want {
 		m.w.nonces[a.Nonce] = j
@@ -359,7 +360,7 @@ func (m *machine) Advance(t *rapid.T) {
 	}
 	for range rapid.IntRange(1, 4).Draw(t, "steps") {
 		m.tick()
-		if j.owner != m.w.epoch && !j.gone && !j.state.Final() && j.state != ReceiptReceived {
+		if j.owner != m.w.epoch && !j.gone && !j.state.Final() && j.state != fhevm.StateReceiptReceived {
 			jobs, err := m.s.Claim(t.Context(), j.kind, m.w.epoch, 1000)
 			require.NoError(t, err)
 			require.Len(t, jobs, len(m.w.claim(j.kind, m.w.epoch, 1000)))
@@ -369,17 +370,17 @@ func (m *machine) Advance(t *rapid.T) {
 		switch {
 		case j.gone:
 			return
-		case j.state == Queued:
-			m.w.move(j, Queued, Processing, true)
+		case j.state == fhevm.StateQueued:
+			m.w.move(j, fhevm.StateQueued, fhevm.StateProcessing, true)
 			got, err = m.s.Ready(t.Context(), o)
-		case j.state == Processing:
+		case j.state == fhevm.StateProcessing:
 			a := attempt(nonce, 0)
 			a.Hash = Hash(newHash())
-			m.w.move(j, Processing, TxInFlight, true)
+			m.w.move(j, fhevm.StateProcessing, fhevm.StateTxInFlight, true)
 			m.w.nonces[nonce] = j
 			j.attempts = append(j.attempts, &twinAttempt{nonce, a.Hash, Pending})
 			got, err = m.s.BeginSend(t.Context(), o, a)
-		case j.state == TxInFlight && rapid.Bool().Draw(t, "mined"):
+		case j.state == fhevm.StateTxInFlight && rapid.Bool().Draw(t, "mined"):
 			m.receipt(t, j, o, j.attempts[len(j.attempts)-1])
 			return
 		default:
@@ -416,7 +417,7 @@ func (m *machine) Unmined(t *rapid.T) {
 
 func (m *machine) NonceLost(t *rapid.T) {
 	j, o, a := m.attemptOf(t)
-	want := m.w.fenced(j, o.Epoch) && j.state == TxInFlight
+	want := m.w.fenced(j, o.Epoch) && j.state == fhevm.StateTxInFlight
 	if want {
 		m.w.settle(j, a.nonce, Lost)
 	}
@@ -438,8 +439,8 @@ func (m *machine) receipt(t *rapid.T, j *twinJob, o Owner, a *twinAttempt) {
 	}
 	m.w.settle(j, a.nonce, Lost)
 	a.result = Mined
-	want := m.w.move(j, TxInFlight, ReceiptReceived, true)
-	if want || j.state == ReceiptReceived {
+	want := m.w.move(j, fhevm.StateTxInFlight, fhevm.StateReceiptReceived, true)
+	if want || j.state == fhevm.StateReceiptReceived {
 		j.ref, j.known = r, true
 	}
 	got, early, err := m.s.Receipt(t.Context(), o.Kind, o.ID, a.hash, Block{}, r)
@@ -476,7 +477,7 @@ func (m *machine) AddShare(t *rapid.T) {
 
 func (m *machine) Complete(t *rapid.T) {
 	m.tick()
-	k, r, b := rapid.SampledFrom([]Kind{InputProof, PublicDecrypt}).Draw(t, "kind"), ref(t), block(t)
+	k, r, b := rapid.SampledFrom([]Kind{fhevm.KindInputProof, fhevm.KindPublicDecrypt}).Draw(t, "kind"), ref(t), block(t)
 	index := int64(rapid.IntRange(5, 7).Draw(t, "index"))
 	want := m.w.complete(k, r, b, index)
 	got, err := m.s.Complete(t.Context(), k, r, Response{}, Event{BlockHash: b, LogIndex: index})
@@ -503,11 +504,11 @@ func (m *machine) DropBlock(t *rapid.T) {
 
 func (m *machine) TimeOut(t *rapid.T) {
 	m.tick()
-	k := rapid.SampledFrom(Kinds).Draw(t, "kind")
+	k := rapid.SampledFrom(fhevm.Kinds).Draw(t, "kind")
 	before := m.c.now().Add(-time.Duration(rapid.IntRange(0, 30).Draw(t, "ms")) * time.Millisecond)
 	n := 0
 	for _, j := range m.w.jobs {
-		if j.kind == k && j.since.Before(before) && m.w.move(j, ReceiptReceived, TimedOut, true) {
+		if j.kind == k && j.since.Before(before) && m.w.move(j, fhevm.StateReceiptReceived, fhevm.StateTimedOut, true) {
 			n++
 		}
 	}
@@ -517,14 +518,14 @@ func (m *machine) TimeOut(t *rapid.T) {
 }
 
 func (m *machine) Expire(t *rapid.T) {
-	k := rapid.SampledFrom(Kinds).Draw(t, "kind")
+	k := rapid.SampledFrom(fhevm.Kinds).Draw(t, "kind")
 	before := m.c.now().Add(-time.Duration(rapid.IntRange(0, 60).Draw(t, "ms")) * time.Millisecond)
 	n := 0
 	for _, j := range m.w.jobs {
 		if j.kind == k && !j.gone && j.state.Final() && j.since.Before(before) {
 			n++
 			j.gone = true
-			if j.known && k == UserDecrypt {
+			if j.known && k == fhevm.KindUserDecrypt {
 				delete(m.w.shares, j.ref)
 			}
 			for _, a := range j.attempts {

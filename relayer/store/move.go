@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"dongate/relayer/fhevm"
 	"dongate/storage"
 )
 
@@ -29,7 +30,7 @@ type set struct {
 func (s *Store) move(ctx context.Context, x execer, o Owner, from, to State, guard string, sets ...set) (bool, error) {
 	edge := findEdge(o.Kind, from, to)
 	now := s.now()
-	query := fmt.Sprintf("UPDATE %s SET req_status = '%s', state_since = $1, updated_at = $2", o.Kind.table(), to)
+	query := fmt.Sprintf("UPDATE %s SET req_status = '%s', state_since = $1, updated_at = $2", table(o.Kind), to)
 	args := []any{now, now}
 	for _, c := range sets {
 		args = append(args, c.value)
@@ -54,26 +55,26 @@ func (s *Store) move(ctx context.Context, x execer, o Owner, from, to State, gua
 // Ready moves a claimed row from queued to processing. Like every move it returns false, having changed nothing, when the row is no longer
 // in that state or no longer the caller's: then somebody else goes on with it.
 func (s *Store) Ready(ctx context.Context, o Owner) (bool, error) {
-	return s.move(ctx, s.db.Write(), o, Queued, Processing, "")
+	return s.move(ctx, s.db.Write(), o, fhevm.StateQueued, fhevm.StateProcessing, "")
 }
 
 // NotReady moves a claimed row from queued to timed_out.
 func (s *Store) NotReady(ctx context.Context, o Owner, c Cause) (bool, error) {
-	return s.move(ctx, s.db.Write(), o, Queued, TimedOut, "", set{"err_code", c.Code}, set{"err_reason", c.Reason})
+	return s.move(ctx, s.db.Write(), o, fhevm.StateQueued, fhevm.StateTimedOut, "", set{"err_code", c.Code}, set{"err_reason", c.Reason})
 }
 
 // Fail moves a row to failure, from any state but a final one. Before the receipt the row must be claimed, and from tx_in_flight on none of
 // its attempts may be pending: one could still be mined. See [Store.Mined] and [Store.NonceLost].
 func (s *Store) Fail(ctx context.Context, o Owner, from State, c Cause) (bool, error) {
 	guard := ""
-	if from == TxInFlight || from == ReceiptReceived {
+	if from == fhevm.StateTxInFlight || from == fhevm.StateReceiptReceived {
 		guard = noPending(o.Kind)
 	}
-	return s.move(ctx, s.db.Write(), o, from, Failure, guard, set{"err_code", c.Code}, set{"err_reason", c.Reason})
+	return s.move(ctx, s.db.Write(), o, from, fhevm.StateFailure, guard, set{"err_code", c.Code}, set{"err_reason", c.Reason})
 }
 
 func noPending(k Kind) string {
-	return fmt.Sprintf("NOT EXISTS (SELECT 1 FROM tx_attempt WHERE req_kind = '%s' AND req_id = %s.id AND outcome = 'pending')", k, k.table())
+	return fmt.Sprintf("NOT EXISTS (SELECT 1 FROM tx_attempt WHERE req_kind = '%s' AND req_id = %s.id AND outcome = 'pending')", k, table(k))
 }
 
 // active is the predicate of the indexes over rows that the dispatcher works on.
@@ -94,13 +95,13 @@ func (s *Store) Claim(ctx context.Context, k Kind, epoch int64, limit int) ([]Jo
 	if err := storage.CheckPage(limit); err != nil {
 		return nil, err
 	}
-	t := k.table()
+	t := table(k)
 	pick := "SELECT id FROM " + s.bySweep(t) + " WHERE owner_epoch < $2 AND $3 = " + newestEpoch + " AND " + active + " ORDER BY owner_epoch, id LIMIT $4"
-	query := "UPDATE " + t + " SET owner_epoch = $1 WHERE id IN (" + pick + ") RETURNING " + k.columns()
+	query := "UPDATE " + t + " SET owner_epoch = $1 WHERE id IN (" + pick + ") RETURNING " + columns(k)
 	if s.postgres() {
 		// Materialised, so that the rows are picked and locked once.
 		query = "WITH picked AS MATERIALIZED (" + pick + " FOR UPDATE SKIP LOCKED) UPDATE " + t +
-			" SET owner_epoch = $1 WHERE id = ANY (ARRAY(SELECT id FROM picked)) RETURNING " + k.columns()
+			" SET owner_epoch = $1 WHERE id = ANY (ARRAY(SELECT id FROM picked)) RETURNING " + columns(k)
 	}
 	return s.returning(ctx, "claiming requests of "+string(k), k, query, epoch, epoch, epoch, limit)
 }
@@ -111,7 +112,7 @@ func (s *Store) Owned(ctx context.Context, k Kind, epoch, after int64, limit int
 	if err := storage.CheckPage(limit); err != nil {
 		return nil, err
 	}
-	return storage.Collect(storage.Query(ctx, s.db.Read(), scanJob(k), "SELECT "+k.columns()+" FROM "+s.bySweep(k.table())+
+	return storage.Collect(storage.Query(ctx, s.db.Read(), scanJob(k), "SELECT "+columns(k)+" FROM "+s.bySweep(table(k))+
 		" WHERE "+active+" AND owner_epoch = $1 AND id > $2 ORDER BY id LIMIT $3", epoch, after, limit))
 }
 

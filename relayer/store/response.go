@@ -9,6 +9,7 @@ import (
 
 	"github.com/ethereum/go-ethereum/common/hexutil"
 
+	"dongate/relayer/fhevm"
 	"dongate/storage"
 )
 
@@ -72,12 +73,12 @@ func (s *Store) Receipt(ctx context.Context, k Kind, id int64, hash Hash, at Blo
 			return err
 		}
 		text := hexutil.Encode(hash[:])
-		moved, err = s.move(ctx, tx, Owner{Kind: k, ID: id}, TxInFlight, ReceiptReceived, "", set{"gw_req_tx_hash", text}, set{"gw_reference_id", ref[:]})
+		moved, err = s.move(ctx, tx, Owner{Kind: k, ID: id}, fhevm.StateTxInFlight, fhevm.StateReceiptReceived, "", set{"gw_req_tx_hash", text}, set{"gw_reference_id", ref[:]})
 		if err != nil {
 			return err
 		}
 		if !moved {
-			_, err := tx.ExecContext(ctx, "UPDATE "+k.table()+" SET gw_req_tx_hash = $1, gw_reference_id = $2, updated_at = $3 "+
+			_, err := tx.ExecContext(ctx, "UPDATE "+table(k)+" SET gw_req_tx_hash = $1, gw_reference_id = $2, updated_at = $3 "+
 				"WHERE id = $4 AND req_status = 'receipt_received' AND (gw_req_tx_hash <> $5 OR gw_reference_id <> $6)",
 				text, ref[:], s.now(), id, text, ref[:])
 			if err != nil {
@@ -92,7 +93,7 @@ func (s *Store) Receipt(ctx context.Context, k Kind, id int64, hash Hash, at Blo
 
 // referred returns the newest request with this reference id, and false where there is none.
 func (s *Store) referred(ctx context.Context, tx *sql.Tx, k Kind, ref Hash) (id int64, state State, found bool, err error) {
-	query := "SELECT id, req_status FROM " + k.table() + " WHERE gw_reference_id = $1 ORDER BY id DESC LIMIT 1"
+	query := "SELECT id, req_status FROM " + table(k) + " WHERE gw_reference_id = $1 ORDER BY id DESC LIMIT 1"
 	rows, err := storage.Collect(storage.Query(ctx, tx, func(rows *sql.Rows) (bool, error) { return true, rows.Scan(&id, &state) }, query, ref[:]))
 	return id, state, len(rows) == 1, err
 }
@@ -129,7 +130,7 @@ func (s *Store) AddShare(ctx context.Context, sh Share, e Event, threshold int64
 	if threshold <= 0 {
 		return "", ErrThreshold
 	}
-	return s.respond(ctx, "storing a share", UserDecrypt, sh.Reference, e, func(ctx context.Context, tx *sql.Tx, id int64, state State) (Outcome, error) {
+	return s.respond(ctx, "storing a share", fhevm.KindUserDecrypt, sh.Reference, e, func(ctx context.Context, tx *sql.Tx, id int64, state State) (Outcome, error) {
 		now := s.now()
 		_, err := tx.ExecContext(ctx, "INSERT INTO user_decrypt_share (gw_reference_id, tx_hash, share_index, share, kms_signature, extra_data, block_hash, created_at, updated_at) "+
 			"VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (gw_reference_id, share_index) DO UPDATE SET tx_hash = excluded.tx_hash, "+
@@ -149,13 +150,13 @@ func (s *Store) AddShare(ctx context.Context, sh Share, e Event, threshold int64
 		if count < threshold {
 			return Stored, nil
 		}
-		return s.complete(ctx, tx, UserDecrypt, id, set{"resolved_threshold", threshold})
+		return s.complete(ctx, tx, fhevm.KindUserDecrypt, id, set{"resolved_threshold", threshold})
 	})
 }
 
 // complete moves from receipt_received to completed. What has a reference id is past tx_in_flight, so that else it is final.
 func (s *Store) complete(ctx context.Context, tx *sql.Tx, k Kind, id int64, sets ...set) (Outcome, error) {
-	moved, err := s.move(ctx, tx, Owner{Kind: k, ID: id}, ReceiptReceived, Completed, "", sets...)
+	moved, err := s.move(ctx, tx, Owner{Kind: k, ID: id}, fhevm.StateReceiptReceived, fhevm.StateCompleted, "", sets...)
 	if err != nil {
 		return "", err
 	}
@@ -180,7 +181,7 @@ func (s *Store) Complete(ctx context.Context, k Kind, ref Hash, r Response, e Ev
 		if r.Result != nil {
 			sets = append(sets, set{"res", string(r.Result)})
 		}
-		if k == InputProof {
+		if k == fhevm.KindInputProof {
 			accepted := any(r.Accepted)
 			if !s.postgres() {
 				accepted = map[bool]int{true: 1}[r.Accepted]
@@ -196,7 +197,7 @@ func (s *Store) Complete(ctx context.Context, k Kind, ref Hash, r Response, e Ev
 
 // Consensus notes the transaction with which the nodes agreed on a user decryption, once; it never changes the state.
 func (s *Store) Consensus(ctx context.Context, ref Hash, txHash string, e Event) (Outcome, error) {
-	return s.respond(ctx, "storing a consensus", UserDecrypt, ref, e, func(ctx context.Context, tx *sql.Tx, id int64, _ State) (Outcome, error) {
+	return s.respond(ctx, "storing a consensus", fhevm.KindUserDecrypt, ref, e, func(ctx context.Context, tx *sql.Tx, id int64, _ State) (Outcome, error) {
 		n, err := exec(ctx, tx, "UPDATE user_decrypt_req SET gw_consensus_tx_hash = $1, updated_at = $2 WHERE id = $3 "+
 			"AND gw_consensus_tx_hash IS NULL AND req_status IN ('receipt_received', 'completed')", txHash, s.now(), id)
 		if err != nil || n == 1 {

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"dongate/relayer/fhevm"
 	"dongate/storage"
 	"dongate/storage/storagetest"
 )
@@ -43,7 +44,7 @@ func hashOf(parts ...any) Hash { return sha256.Sum256(fmt.Append(nil, parts...))
 
 func newJob(k Kind, n int) NewJob {
 	j := NewJob{Kind: k, ExtJobID: uuid.NewString(), IntJobID: hashOf(k, n), Request: []byte(`{"a":1}`)}
-	if k == UserDecrypt {
+	if k == fhevm.KindUserDecrypt {
 		j.ReqType = "unified"
 	}
 	return j
@@ -95,11 +96,11 @@ func walked(t testing.TB, s *Store, k Kind, n int, e int64, to State) Owner {
 	require.NoError(t, err)
 	for _, st := range path(k, to) {
 		switch st {
-		case Processing:
+		case fhevm.StateProcessing:
 			moved(t)(s.Ready(t.Context(), o))
-		case TxInFlight:
+		case fhevm.StateTxInFlight:
 			moved(t)(s.BeginSend(t.Context(), o, attempt(int64(n), n)))
-		case ReceiptReceived:
+		case fhevm.StateReceiptReceived:
 			ok, _, err := s.Receipt(t.Context(), k, o.ID, attempt(int64(n), n).Hash, Block{1, hashOf("block")}, hashOf("ref", n))
 			moved(t)(ok, err)
 		default:
@@ -113,7 +114,7 @@ func walked(t testing.TB, s *Store, k Kind, n int, e int64, to State) Owner {
 func TestInsertOnce(t *testing.T) {
 	t.Parallel()
 	each(t, Options{}, func(t *testing.T, s *Store, c *clock) {
-		for i, k := range Kinds {
+		for i, k := range fhevm.Kinds {
 			n := []int{20, 20, 1000}[i]
 			var wg sync.WaitGroup
 			var news atomic.Int64
@@ -137,7 +138,7 @@ func TestInsertOnce(t *testing.T) {
 			}
 			counts, err := s.Counts(t.Context(), k)
 			require.NoError(t, err)
-			require.Equal(t, []StateCount{{k.First(), 1}}, counts)
+			require.Equal(t, []StateCount{{fhevm.FirstState(k), 1}}, counts)
 			j, err := s.Job(t.Context(), k, ids[0])
 			require.NoError(t, err)
 			require.JSONEq(t, `{"a":1}`, string(j.Request))
@@ -153,25 +154,25 @@ func TestInsertAgainAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	each(t, Options{}, func(t *testing.T, s *Store, c *clock) {
 		e := epoch(t, s)
-		first := walked(t, s, PublicDecrypt, 1, e, Queued)
-		moved(t)(s.Fail(t.Context(), first, Queued, Cause{"host_acl_failed", "no"}))
-		_, err := s.Find(t.Context(), PublicDecrypt, hashOf(PublicDecrypt, 1))
+		first := walked(t, s, fhevm.KindPublicDecrypt, 1, e, fhevm.StateQueued)
+		moved(t)(s.Fail(t.Context(), first, fhevm.StateQueued, Cause{"host_acl_failed", "no"}))
+		_, err := s.Find(t.Context(), fhevm.KindPublicDecrypt, hashOf(fhevm.KindPublicDecrypt, 1))
 		require.ErrorIs(t, err, ErrNotFound)
-		second := walked(t, s, PublicDecrypt, 1, e, Queued)
+		second := walked(t, s, fhevm.KindPublicDecrypt, 1, e, fhevm.StateQueued)
 		require.NotEqual(t, first.ID, second.ID)
 		moved(t)(s.NotReady(t.Context(), second, Cause{"readiness_check_timed_out", "late"}))
-		j, err := s.JobByID(t.Context(), PublicDecrypt, second.ID)
+		j, err := s.JobByID(t.Context(), fhevm.KindPublicDecrypt, second.ID)
 		require.NoError(t, err)
 		require.Equal(t, []string{"readiness_check_timed_out", "late"}, []string{j.ErrCode, j.ErrReason})
-		third := walked(t, s, PublicDecrypt, 1, e, ReceiptReceived)
-		out, err := s.Complete(t.Context(), PublicDecrypt, hashOf("ref", 1), Response{Result: []byte(`{"v":"1"}`), TxHash: "0x1"}, Event{})
+		third := walked(t, s, fhevm.KindPublicDecrypt, 1, e, fhevm.StateReceiptReceived)
+		out, err := s.Complete(t.Context(), fhevm.KindPublicDecrypt, hashOf("ref", 1), Response{Result: []byte(`{"v":"1"}`), TxHash: "0x1"}, Event{})
 		require.NoError(t, err)
 		require.Equal(t, Completes, out)
-		j, err = s.JobByReference(t.Context(), PublicDecrypt, hashOf("ref", 1))
+		j, err = s.JobByReference(t.Context(), fhevm.KindPublicDecrypt, hashOf("ref", 1))
 		require.NoError(t, err)
 		require.Equal(t, third.ID, j.ID)
 		require.JSONEq(t, `{"v":"1"}`, string(j.Result))
-		id, isNew, err := s.Insert(t.Context(), newJob(PublicDecrypt, 1))
+		id, isNew, err := s.Insert(t.Context(), newJob(fhevm.KindPublicDecrypt, 1))
 		require.NoError(t, err)
 		require.False(t, isNew, "completed")
 		require.Equal(t, j.ExtJobID, id)
@@ -184,7 +185,7 @@ func TestFence(t *testing.T) {
 	t.Parallel()
 	each(t, Options{}, func(t *testing.T, s *Store, c *clock) {
 		n := 0
-		for _, k := range Kinds {
+		for _, k := range fhevm.Kinds {
 			for _, edge := range Edges {
 				if !edge.Fenced || !HasEdge(k, edge.From, edge.To) {
 					continue
@@ -194,17 +195,17 @@ func TestFence(t *testing.T) {
 				o := walked(t, s, k, n, e, edge.From)
 				try := func(o Owner) (bool, error) {
 					switch edge.To {
-					case Processing:
+					case fhevm.StateProcessing:
 						return s.Ready(t.Context(), o)
-					case TimedOut:
+					case fhevm.StateTimedOut:
 						return s.NotReady(t.Context(), o, Cause{})
-					case TxInFlight:
+					case fhevm.StateTxInFlight:
 						return s.BeginSend(t.Context(), o, attempt(int64(n), n))
 					default:
 						return s.Fail(t.Context(), o, edge.From, Cause{})
 					}
 				}
-				if edge.From == TxInFlight {
+				if edge.From == fhevm.StateTxInFlight {
 					stayed(t)(try(o)) // its attempt is pending
 					moved(t)(s.NonceLost(t.Context(), o, common.Address{1}, int64(n)))
 				}
@@ -234,14 +235,14 @@ func TestClaim(t *testing.T) {
 	each(t, Options{}, func(t *testing.T, s *Store, c *clock) {
 		var all []int64
 		for n := range 25 {
-			all = append(all, inserted(t, s, newJob(UserDecrypt, n)).ID)
+			all = append(all, inserted(t, s, newJob(fhevm.KindUserDecrypt, n)).ID)
 		}
 		e, seen := epoch(t, s), []int64{}
-		before, err := s.JobByID(t.Context(), UserDecrypt, all[0])
+		before, err := s.JobByID(t.Context(), fhevm.KindUserDecrypt, all[0])
 		require.NoError(t, err)
 		c.advance(time.Minute)
 		for _, want := range []int{10, 10, 5, 0} {
-			jobs, err := s.Claim(t.Context(), UserDecrypt, e, 10)
+			jobs, err := s.Claim(t.Context(), fhevm.KindUserDecrypt, e, 10)
 			require.NoError(t, err)
 			require.Len(t, jobs, want)
 			for _, j := range jobs {
@@ -250,14 +251,14 @@ func TestClaim(t *testing.T) {
 			}
 		}
 		require.Equal(t, all, seen, "oldest first")
-		after, err := s.JobByID(t.Context(), UserDecrypt, all[0])
+		after, err := s.JobByID(t.Context(), fhevm.KindUserDecrypt, all[0])
 		require.NoError(t, err)
 		before.OwnerEpoch = e
 		require.Equal(t, before, after, "nothing else changes")
-		owned, err := s.Owned(t.Context(), UserDecrypt, e, all[3], 3)
+		owned, err := s.Owned(t.Context(), fhevm.KindUserDecrypt, e, all[3], 3)
 		require.NoError(t, err)
 		require.Equal(t, all[4:7], []int64{owned[0].ID, owned[1].ID, owned[2].ID})
-		_, err = s.Claim(t.Context(), UserDecrypt, e, storage.MaxPage+1)
+		_, err = s.Claim(t.Context(), fhevm.KindUserDecrypt, e, storage.MaxPage+1)
 		require.ErrorIs(t, err, storage.ErrPageSize)
 	})
 }
@@ -268,7 +269,7 @@ func TestClaimsDoNotMeet(t *testing.T) {
 	each(t, Options{}, func(t *testing.T, s *Store, _ *clock) {
 		const rows, workers = 60, 4
 		for n := range rows {
-			inserted(t, s, newJob(InputProof, n))
+			inserted(t, s, newJob(fhevm.KindInputProof, n))
 		}
 		e := epoch(t, s)
 		var mu sync.Mutex
@@ -277,7 +278,7 @@ func TestClaimsDoNotMeet(t *testing.T) {
 		for range workers {
 			wg.Go(func() {
 				for range rows {
-					jobs, err := s.Claim(t.Context(), InputProof, e, 7)
+					jobs, err := s.Claim(t.Context(), fhevm.KindInputProof, e, 7)
 					if err != nil {
 						t.Error(err)
 					}
@@ -300,13 +301,13 @@ func TestClaimsDoNotMeet(t *testing.T) {
 func TestTimeoutAndExpiry(t *testing.T) {
 	t.Parallel()
 	each(t, Options{}, func(t *testing.T, s *Store, c *clock) {
-		for i, k := range Kinds {
+		for i, k := range fhevm.Kinds {
 			e := epoch(t, s)
-			o := walked(t, s, k, 10*i, e, ReceiptReceived)
+			o := walked(t, s, k, 10*i, e, fhevm.StateReceiptReceived)
 			begun := c.now()
 			c.advance(time.Minute)
-			young := walked(t, s, k, 10*i+1, e, ReceiptReceived)
-			waiting := walked(t, s, k, 10*i+2, e, k.First())
+			young := walked(t, s, k, 10*i+1, e, fhevm.StateReceiptReceived)
+			waiting := walked(t, s, k, 10*i+2, e, fhevm.FirstState(k))
 			jobs, err := s.TimeOut(t.Context(), k, begun, 10, Cause{"response_timed_out", "late"})
 			require.NoError(t, err)
 			require.Empty(t, jobs, "not older")
@@ -314,12 +315,12 @@ func TestTimeoutAndExpiry(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, jobs, 1)
 			require.Equal(t, o.ID, jobs[0].ID)
-			require.Equal(t, TimedOut, jobs[0].State)
+			require.Equal(t, fhevm.StateTimedOut, jobs[0].State)
 			require.Equal(t, "response_timed_out", jobs[0].ErrCode)
 			require.Equal(t, c.now(), jobs[0].StateSince)
-			require.Equal(t, ReceiptReceived, stateOf(t, s, young))
+			require.Equal(t, fhevm.StateReceiptReceived, stateOf(t, s, young))
 
-			if k == UserDecrypt {
+			if k == fhevm.KindUserDecrypt {
 				out, err := s.AddShare(t.Context(), Share{Reference: hashOf("ref", 10*i), Index: 1}, Event{}, 1)
 				require.NoError(t, err)
 				require.Equal(t, Late, out)
@@ -339,16 +340,16 @@ func TestTimeoutAndExpiry(t *testing.T) {
 			shares, err := s.Shares(t.Context(), hashOf("ref", 10*i))
 			require.NoError(t, err)
 			require.Empty(t, shares)
-			require.Equal(t, k.First(), stateOf(t, s, waiting))
+			require.Equal(t, fhevm.FirstState(k), stateOf(t, s, waiting))
 		}
 		// In batches.
 		e := epoch(t, s)
 		for n := range 5 {
-			moved(t)(s.Fail(t.Context(), walked(t, s, InputProof, 100+n, e, Processing), Processing, Cause{}))
+			moved(t)(s.Fail(t.Context(), walked(t, s, fhevm.KindInputProof, 100+n, e, fhevm.StateProcessing), fhevm.StateProcessing, Cause{}))
 		}
 		c.advance(time.Second)
 		for _, want := range []int{2, 2, 1, 0} {
-			n, err := s.Expire(t.Context(), InputProof, c.now(), 2)
+			n, err := s.Expire(t.Context(), fhevm.KindInputProof, c.now(), 2)
 			require.NoError(t, err)
 			require.Equal(t, want, n)
 		}
@@ -361,26 +362,26 @@ func TestQueue(t *testing.T) {
 		e := epoch(t, s)
 		var jobs []Owner
 		for n := range 5 {
-			jobs = append(jobs, walked(t, s, UserDecrypt, n, e, Queued))
+			jobs = append(jobs, walked(t, s, fhevm.KindUserDecrypt, n, e, fhevm.StateQueued))
 		}
 		moved(t)(s.Ready(t.Context(), jobs[1]))
 		for i, want := range [][2]int{{0, 4}, {0, 1}, {1, 4}, {2, 4}, {3, 4}} {
-			j, err := s.JobByID(t.Context(), UserDecrypt, jobs[i].ID)
+			j, err := s.JobByID(t.Context(), fhevm.KindUserDecrypt, jobs[i].ID)
 			require.NoError(t, err)
 			position, size, err := s.QueuePosition(t.Context(), j)
 			require.NoError(t, err)
 			require.Equal(t, want, [2]int{position, size})
 		}
-		n, err := s.Depth(t.Context(), UserDecrypt, Queued)
+		n, err := s.Depth(t.Context(), fhevm.KindUserDecrypt, fhevm.StateQueued)
 		require.NoError(t, err)
 		require.Equal(t, 4, n)
-		_, err = s.Depth(t.Context(), UserDecrypt, Completed)
+		_, err = s.Depth(t.Context(), fhevm.KindUserDecrypt, fhevm.StateCompleted)
 		require.Error(t, err)
-		listed, err := s.List(t.Context(), UserDecrypt, Queued, jobs[0].ID, 2)
+		listed, err := s.List(t.Context(), fhevm.KindUserDecrypt, fhevm.StateQueued, jobs[0].ID, 2)
 		require.NoError(t, err)
 		require.Len(t, listed, 2)
 		require.Equal(t, jobs[2].ID, listed[0].ID)
-		_, _, err = s.QueuePosition(t.Context(), Job{Kind: UserDecrypt, State: Completed})
+		_, _, err = s.QueuePosition(t.Context(), Job{Kind: fhevm.KindUserDecrypt, State: fhevm.StateCompleted})
 		require.NoError(t, err)
 	})
 }
@@ -393,14 +394,14 @@ func TestTwoHandles(t *testing.T) {
 			t.Skip("its handles have a database each")
 		}
 		a, b := fresh(t, open(t), Options{}), fresh(t, open(t), Options{})
-		job := inserted(t, a, newJob(InputProof, 1))
+		job := inserted(t, a, newJob(fhevm.KindInputProof, 1))
 		old := epoch(t, a)
-		_, err := a.Claim(t.Context(), InputProof, old, 1)
+		_, err := a.Claim(t.Context(), fhevm.KindInputProof, old, 1)
 		require.NoError(t, err)
-		taken, err := b.Claim(t.Context(), InputProof, epoch(t, b), 1)
+		taken, err := b.Claim(t.Context(), fhevm.KindInputProof, epoch(t, b), 1)
 		require.NoError(t, err)
 		require.Equal(t, job.ID, taken[0].ID)
-		stayed(t)(a.BeginSend(t.Context(), Owner{InputProof, job.ID, old}, attempt(0, 0)))
-		moved(t)(b.BeginSend(t.Context(), Owner{InputProof, job.ID, taken[0].OwnerEpoch}, attempt(0, 0)))
+		stayed(t)(a.BeginSend(t.Context(), Owner{fhevm.KindInputProof, job.ID, old}, attempt(0, 0)))
+		moved(t)(b.BeginSend(t.Context(), Owner{fhevm.KindInputProof, job.ID, taken[0].OwnerEpoch}, attempt(0, 0)))
 	})
 }

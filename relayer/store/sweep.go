@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"dongate/relayer/fhevm"
 	"dongate/storage"
 )
 
@@ -34,11 +35,11 @@ func (s *Store) TimeOut(ctx context.Context, k Kind, before time.Time, limit int
 	if err := storage.CheckPage(limit); err != nil {
 		return nil, err
 	}
-	findEdge(k, ReceiptReceived, TimedOut)
-	t, now := k.table(), s.now()
+	findEdge(k, fhevm.StateReceiptReceived, fhevm.StateTimedOut)
+	t, now := table(k), s.now()
 	pick := "SELECT id FROM " + t + " WHERE req_status = 'receipt_received' AND state_since < $5 ORDER BY state_since, id LIMIT $6" + s.skipLocked()
 	query := "WITH picked AS MATERIALIZED (" + pick + ") UPDATE " + t + " SET req_status = 'timed_out', state_since = $1, updated_at = $2, " +
-		"err_code = $3, err_reason = $4 WHERE id IN (SELECT id FROM picked) RETURNING " + k.columns()
+		"err_code = $3, err_reason = $4 WHERE id IN (SELECT id FROM picked) RETURNING " + columns(k)
 	return s.returning(ctx, "timing out requests of "+string(k), k, query, now, now, c.Code, c.Reason, storage.NewTime(before), limit)
 }
 
@@ -58,12 +59,12 @@ func (s *Store) Expire(ctx context.Context, k Kind, before time.Time, limit int)
 			if _, err := tx.ExecContext(ctx, "DELETE FROM tx_attempt WHERE req_kind = $1 AND req_id = $2", string(k), j.ID); err != nil {
 				return err
 			}
-			if k == UserDecrypt && j.Reference != nil {
+			if k == fhevm.KindUserDecrypt && j.Reference != nil {
 				if _, err := tx.ExecContext(ctx, "DELETE FROM user_decrypt_share WHERE gw_reference_id = $1", j.Reference[:]); err != nil {
 					return err
 				}
 			}
-			if _, err := tx.ExecContext(ctx, "DELETE FROM "+k.table()+" WHERE id = $1", j.ID); err != nil {
+			if _, err := tx.ExecContext(ctx, "DELETE FROM "+table(k)+" WHERE id = $1", j.ID); err != nil {
 				return err
 			}
 		}
@@ -76,11 +77,11 @@ func (s *Store) Expire(ctx context.Context, k Kind, before time.Time, limit int)
 // [MaxCount]. Both are 0 where the state is not queued, processing or tx_in_flight.
 func (s *Store) QueuePosition(ctx context.Context, j Job) (position, size int, err error) {
 	switch j.State {
-	case Queued, Processing, TxInFlight:
+	case fhevm.StateQueued, fhevm.StateProcessing, fhevm.StateTxInFlight:
 	default:
 		return 0, 0, nil
 	}
-	members := fmt.Sprintf("SELECT 1 FROM %s WHERE req_status = '%s'", j.Kind.table(), j.State)
+	members := fmt.Sprintf("SELECT 1 FROM %s WHERE req_status = '%s'", table(j.Kind), j.State)
 	query := fmt.Sprintf("SELECT (SELECT COUNT(*) FROM (%s AND id < $1 LIMIT %d) AS older), (SELECT COUNT(*) FROM (%s LIMIT %d) AS members)",
 		members, MaxCount, members, MaxCount)
 	err = s.db.Read().QueryRowContext(ctx, query, j.ID).Scan(&position, &size)
@@ -90,11 +91,11 @@ func (s *Store) QueuePosition(ctx context.Context, j Job) (position, size int, e
 // Depth is how many requests of a kind are in a state, up to [MaxCount]; the state is queued, processing or tx_in_flight.
 func (s *Store) Depth(ctx context.Context, k Kind, state State) (n int, err error) {
 	switch state {
-	case Queued, Processing, TxInFlight:
+	case fhevm.StateQueued, fhevm.StateProcessing, fhevm.StateTxInFlight:
 	default:
 		return 0, errors.New("relayer store: only active states have a depth")
 	}
-	query := fmt.Sprintf("SELECT COUNT(*) FROM (SELECT 1 FROM %s WHERE req_status = '%s' LIMIT %d) AS members", k.table(), state, MaxCount)
+	query := fmt.Sprintf("SELECT COUNT(*) FROM (SELECT 1 FROM %s WHERE req_status = '%s' LIMIT %d) AS members", table(k), state, MaxCount)
 	err = s.db.Read().QueryRowContext(ctx, query).Scan(&n)
 	return n, err
 }
@@ -110,5 +111,5 @@ func (s *Store) Counts(ctx context.Context, k Kind) ([]StateCount, error) {
 	return storage.Collect(storage.Query(ctx, s.db.Read(), func(rows *sql.Rows) (c StateCount, err error) {
 		err = rows.Scan(&c.State, &c.Count)
 		return c, err
-	}, "SELECT req_status, COUNT(*) FROM "+k.table()+" GROUP BY req_status ORDER BY req_status"))
+	}, "SELECT req_status, COUNT(*) FROM "+table(k)+" GROUP BY req_status ORDER BY req_status"))
 }
