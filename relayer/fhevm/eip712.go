@@ -2,6 +2,7 @@ package fhevm
 
 import (
 	"encoding/binary"
+	"errors"
 
 	"github.com/ethereum/go-ethereum/common"
 	"github.com/ethereum/go-ethereum/crypto"
@@ -14,6 +15,9 @@ const (
 	domainFields  = "EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)"
 	requestFields = "UserDecryptRequestVerification(address userAddress,bytes publicKey,address[] allowedContracts,uint256 startTimestamp,uint256 durationSeconds,bytes extraData)"
 )
+
+// ErrSignature is wrapped by the error of a check that finds a user's signature not to hold; the answer is [ErrInvalidSignature].
+var ErrSignature = errors.New("the user's signature does not hold")
 
 // Type hashes of the EIP-712 data.
 var (
