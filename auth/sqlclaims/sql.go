@@ -8,9 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
-
 	"time"
 
 	"github.com/ethereum/go-ethereum/common"
@@ -95,6 +95,8 @@ var (
 	endMany        = newPerSize(endsSQL)
 )
 
+var numbers = regexp.MustCompile(`\$\d+`)
+
 // insertSQL inserts n rows, over those that have expired and no others: first the rows, each with its parameters, then the clock.
 func insertSQL(table, keyColumn string, columns []string, set string, n int) string {
 	var b strings.Builder
@@ -136,24 +138,26 @@ func endsSQL(n int) string {
 		"WHERE request_key = ended.column1 AND request_key IN (%s) AND state = 'open' AND expires_at > $%d RETURNING request_key", rows, keys, 4*n+1)
 }
 
-// After every purgeEvery claims the writer looks at the next purgeRows keys of each table and deletes those that have expired. It goes round
+// After every purgeEvery claims the writer looks at the next purgeRows rows of each table and deletes those that have expired. It goes round
 // the whole table in a fraction of the time that a claim is kept, whatever the rate of claims.
 const (
 	purgeEvery = 64
 	purgeRows  = 128
 )
 
-// sweep goes through the keys of a table.
+// sweep goes through a table in the order of a column.
 type sweep struct {
-	find, remove string
-	after        []byte // the last key looked at
+	find, remove, removeRest string
+	start, after             any // below every value, and the last one looked at
 }
 
-func newSweep(table, keyColumn string) sweep {
+func newSweep(table, column string, start any) sweep {
+	remove := fmt.Sprintf("DELETE FROM %s WHERE expires_at <= $1 AND %s > $2", table, column)
 	return sweep{
-		find:   fmt.Sprintf("SELECT %[1]s FROM (SELECT %[1]s FROM %[2]s WHERE %[1]s > $1 ORDER BY %[1]s LIMIT %[3]d) AS next ORDER BY %[1]s DESC LIMIT 1", keyColumn, table, purgeRows),
-		remove: fmt.Sprintf("DELETE FROM %[2]s WHERE %[1]s > $1 AND %[1]s <= $2 AND expires_at <= $3", keyColumn, table),
-		after:  []byte{},
+		find:       fmt.Sprintf("SELECT %[1]s FROM %[2]s WHERE %[1]s > $1 ORDER BY %[1]s LIMIT 1 OFFSET %[3]d", column, table, purgeRows-1),
+		remove:     remove + fmt.Sprintf(" AND %s <= $3", column),
+		removeRest: remove,
+		start:      start, after: start,
 	}
 }
 
@@ -170,18 +174,23 @@ type statements struct {
 // prepare prepares every statement on SQLite, where that saves half of a statement's time. PostgreSQL's driver remembers them itself.
 func prepare(ctx context.Context, db *storage.DB) (*statements, error) {
 	s := &statements{db: db, sincePurge: purgeEvery, prepared: map[string]*sql.Stmt{}}
-	s.sweeps = [2]sweep{newSweep("claimed_tokens", "token_key"), newSweep("request_ids", "request_key")}
-	if db.Backend() != storage.SQLite {
+	s.sweeps = [2]sweep{newSweep("claimed_tokens", "token_key", []byte{}), newSweep("request_ids", "request_key", []byte{})}
+	if db.Backend() == storage.SQLite { // whose rows of request ids are together in the order in which they came, and not in that of their keys
+		s.sweeps[1] = newSweep("request_ids", "rowid", int64(0))
+	} else {
 		return s, s.ping(ctx) // the tables are there
 	}
 	all := []string{endSQL, freeTokenSQL, freeRequestSQL, findTokenSQL, findRequestSQL}
 	for _, w := range s.sweeps {
-		all = append(all, w.find, w.remove)
+		all = append(all, w.find, w.remove, w.removeRest)
 	}
-	all = slices.AppendSeq(all, maps.Values(insertTokens))
-	all = slices.AppendSeq(all, maps.Values(insertRequests))
-	for _, text := range all {
-		statement, err := db.Write().PrepareContext(ctx, text)
+	inserts := slices.AppendSeq(slices.Collect(maps.Values(insertTokens)), maps.Values(insertRequests))
+	for _, text := range append(all, inserts...) {
+		short := text
+		if slices.Contains(inserts, text) { // whose parameters are in order: SQLite's driver searches for each one that has a name
+			short = numbers.ReplaceAllString(text, "?")
+		}
+		statement, err := db.Write().PrepareContext(ctx, short)
 		if err != nil {
 			return nil, errors.Join(err, s.close())
 		}
@@ -415,21 +424,19 @@ func (s *statements) purgeExpired(ctx context.Context, tx *sql.Tx, claims int, n
 	return nil
 }
 
-// step looks at the next rows of a table, from its start after the last one.
+// step looks at the next rows of a table, and begins again after the last ones.
 func (s *statements) step(ctx context.Context, tx *sql.Tx, w *sweep, now int64) error {
-	var last []byte
+	var last any
 	err := s.row(ctx, tx, w.find, w.after).Scan(&last)
-	if errors.Is(err, sql.ErrNoRows) && len(w.after) > 0 {
-		w.after = []byte{}
-		err = s.row(ctx, tx, w.find, w.after).Scan(&last)
-	}
 	switch {
-	case errors.Is(err, sql.ErrNoRows): // the table is empty
-		return nil
+	case errors.Is(err, sql.ErrNoRows): // these are the last
+		_, err = s.exec(ctx, tx, w.removeRest, now, w.after)
+		w.after = w.start
+		return err
 	case err != nil:
 		return err
 	}
-	_, err = s.exec(ctx, tx, w.remove, w.after, last, now)
+	_, err = s.exec(ctx, tx, w.remove, now, w.after, last)
 	w.after = last
 	return err
 }
