@@ -58,6 +58,10 @@ type binder struct {
 	bad   map[string]bool     // paths with a problem, so that rules can skip them
 	known map[string][]string // where a name is documented, for misplaced ones
 
+	overrides  map[string]overridable // every variable that replaces a member
+	strangeEnv []string               // variables of ours that replace none
+	secretEnv  map[string]bool        // variables that the file says hold a secret
+
 	problems, warnings []Problem
 	moreProblems       int
 }
@@ -117,6 +121,15 @@ func (b *binder) ok(paths ...string) bool {
 		}
 	}
 	return true
+}
+
+// override is the value at path: n of the file, or the variable that replaces it.
+func (b *binder) override(path string, n *node) *node {
+	if o := b.env[path]; o != nil {
+		n = o
+	}
+	b.seen[path] = n
+	return n
 }
 
 // written reports whether a value stands at path, in the file or the

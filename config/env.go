@@ -1,6 +1,7 @@
 package config
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -24,9 +25,10 @@ var ReservedEnv = []string{
 // ReservedEnvPrefix starts the variables that only tests read.
 const ReservedEnvPrefix = "DONGATE_TEST_"
 
-// envName is the variable that overrides the member at path.
+// envName is the variable that overrides the member at path: for
+// "relayer.hostChains[0].rpcURL" DONGATE_RELAYER_HOSTCHAINS_0_RPCURL.
 func envName(path string) string {
-	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))
+	return EnvPrefix + strings.ToUpper(strings.NewReplacer(".", "_", "[", "_", "]", "").Replace(path))
 }
 
 // overridable is one member that a variable can set, or a list, which none can.
@@ -35,17 +37,44 @@ type overridable struct {
 	f    *field
 }
 
-// collectEnv lists every member outside lists by its variable's name.
+// collectEnv lists every member outside lists by its variable's name, and the
+// secret URLs inside lists with "0" for the number of the element: a URL may
+// hold a key, which is better kept out of the file.
 func collectEnv(fields []field, path string, into map[string]overridable) {
 	for i := range fields {
 		f := &fields[i]
 		at := join(path, f.name)
-		if f.fields != nil {
+		switch {
+		case f.fields != nil:
 			collectEnv(f.fields, at, into)
-		} else {
+		case strings.Contains(at, "[0]"):
+			if f.secret {
+				into[envName(at)] = overridable{at, f}
+			}
+		default:
 			into[envName(at)] = overridable{at, f}
+			if f.secret && f.scalar == 0 {
+				element := at + "[0]"
+				into[envName(element)] = overridable{element, &field{scalar: 's'}}
+			} else if f.elem != nil && f.kind != "an object" {
+				collectEnv(f.elem(), at+"[0]", into)
+			}
 		}
 	}
+}
+
+// elementNumber is the number of an element of a list in a variable's name.
+var elementNumber = regexp.MustCompile(`_([1-9][0-9]{0,3})(_|$)`)
+
+// element finds the member of a list's element that a variable names.
+func element(name string, known map[string]overridable) (overridable, bool) {
+	m := elementNumber.FindStringSubmatchIndex(name)
+	if m == nil {
+		return overridable{}, false
+	}
+	o, ok := known[name[:m[2]]+"0"+name[m[3]:]]
+	o.path = strings.Replace(o.path, "[0]", "["+name[m[2]:m[3]]+"]", 1)
+	return o, ok && strings.Contains(o.path, "[")
 }
 
 // readEnv turns the overrides of environ ("NAME=text", the last of one name
@@ -54,6 +83,7 @@ func collectEnv(fields []field, path string, into map[string]overridable) {
 func (b *binder) readEnv(environ []string, fields []field) {
 	known := make(map[string]overridable)
 	collectEnv(fields, "", known)
+	b.overrides = known
 	texts := make(map[string]string)
 	for _, entry := range environ {
 		name, text, _ := strings.Cut(entry, "=")
@@ -63,9 +93,12 @@ func (b *binder) readEnv(environ []string, fields []field) {
 	}
 	for name, text := range texts {
 		o, ok := known[name]
+		if !ok {
+			o, ok = element(name, known)
+		}
 		switch {
 		case !ok:
-			b.unknownEnv(name, known)
+			b.strangeEnv = append(b.strangeEnv, name)
 		case text == "":
 		case o.f.scalar == 0:
 			b.failEnv(name, "lists and whole sections are set in the file only")
@@ -93,6 +126,22 @@ func envNode(name, text string, scalar byte) *node {
 	}
 	n.kind, n.raw = kindOf(trimmed), []byte(trimmed)
 	return n
+}
+
+// finishEnv reports, once the file is read, the variables that replaced nothing:
+// those of no member, unless the file says that a secret is in them, and those
+// of elements that lists do not have.
+func (b *binder) finishEnv() {
+	for _, name := range b.strangeEnv {
+		if !b.secretEnv[name] {
+			b.unknownEnv(name, b.overrides)
+		}
+	}
+	for path, n := range b.env {
+		if list, _, inList := strings.Cut(path, "["); inList && b.seen[path] != n {
+			b.failEnv(n.env, "names an element that "+list+" does not have: write the element in the file, or unset it")
+		}
+	}
 }
 
 func (b *binder) unknownEnv(name string, known map[string]overridable) {

@@ -139,7 +139,7 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		again, err := Parse("printed", c.Print(), []string{"DONGATE_STORAGE_DSN=" + c.Storage.DSN.Reveal()})
+		again, err := Parse("printed", c.Print(), secretsOf(c))
 		require.NoError(t, err, "%s", c.Print())
 		require.Equal(t, string(c.Print()), string(again.Print()))
 	})

@@ -108,7 +108,7 @@ func boolean(name string, dst *bool, doc string) field {
 }
 
 // integer is a size or a count.
-func integer[T int | int64](name string, dst *T, s span, unit, doc string) field {
+func integer[T int | int64 | uint64](name string, dst *T, s span, unit, doc string) field {
 	kind := "an integer"
 	if unit != "" {
 		kind += " of " + unit
@@ -346,6 +346,9 @@ func objects[T any](name string, dst *[]T, doc string, fields func(*T) []field) 
 		read: func(v value) {
 			if v.n.kind != '[' {
 				v.fail("a list of objects: [{…}]")
+				return
+			}
+			if len(v.n.items) == 0 {
 				return
 			}
 			*dst = make([]T, len(v.n.items))

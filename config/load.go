@@ -49,6 +49,8 @@ func Parse(name string, data []byte, environ []string) (*Config, error) {
 		seen:  make(map[string]*node),
 		bad:   make(map[string]bool),
 		known: documentedAt(),
+
+		secretEnv: make(map[string]bool),
 	}
 	root, err := parseTree(data)
 	if err != nil {
@@ -64,6 +66,7 @@ func Parse(name string, data []byte, environ []string) (*Config, error) {
 	if root.kind == '{' {
 		b.rules(c, t)
 	}
+	b.finishEnv()
 	if len(b.problems) > 0 {
 		return nil, b.report(name)
 	}

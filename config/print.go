@@ -53,11 +53,10 @@ func (p *printer) close(kind jsontext.Kind) {
 	}
 }
 
-func (p *printer) str(s string)         { _ = p.enc.WriteToken(jsontext.String(s)) }
-func (p *printer) integer(i int64)      { _ = p.enc.WriteToken(jsontext.Int(i)) }
-func (p *printer) float(x float64)      { _ = p.enc.WriteToken(jsontext.Float(x)) }
-func (p *printer) boolean(b bool)       { _ = p.enc.WriteToken(jsontext.Bool(b)) }
-func (p *printer) raw(v jsontext.Value) { _ = p.enc.WriteValue(v) }
+func (p *printer) str(s string)    { _ = p.enc.WriteToken(jsontext.String(s)) }
+func (p *printer) integer(i int64) { _ = p.enc.WriteToken(jsontext.Int(i)) }
+func (p *printer) float(x float64) { _ = p.enc.WriteToken(jsontext.Float(x)) }
+func (p *printer) boolean(b bool)  { _ = p.enc.WriteToken(jsontext.Bool(b)) }
 
 func (p *printer) object(fields []field) {
 	p.open('{')

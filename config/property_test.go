@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 	"unicode"
 
 	"github.com/stretchr/testify/require"
@@ -23,6 +24,16 @@ var narrowed = map[string][2]float64{
 	"userServerConfig.port":                        {0, 4999},
 	"nodeServerConfig.port":                        {6000, 65535},
 	"admin.port":                                   {-1, -1},
+	"relayer.readiness.timeout":                    {3600e3, 7200e3},
+	"relayer.readiness.poll":                       {10, 1800e3},
+	"relayer.retryAfter.min":                       {1e3, 300e3},
+	"relayer.retryAfter.max":                       {300e3, 3600e3},
+	"relayer.queues.inputProof.margin":             {1, 9},
+	"relayer.queues.publicDecrypt.margin":          {1, 9},
+	"relayer.queues.userDecrypt.margin":            {1, 9},
+	"relayer.queues.inputProof.capacity":           {10, 1e6},
+	"relayer.queues.publicDecrypt.capacity":        {10, 1e6},
+	"relayer.queues.userDecrypt.capacity":          {10, 1e6},
 }
 
 // drawNumber is a value inside the bounds of the reference.
@@ -64,6 +75,41 @@ var drawnStrings = map[string][]string{
 	"caPath": {"a.pem"}, "defaultTimeout": {"1s", "250ms", "1m", "1234567ns"},
 }
 
+// drawDuration is a duration inside the bounds of the reference, in one of its forms.
+func drawDuration(t *rapid.T, m Member) any {
+	bounds, _, wholeSeconds := strings.Cut(m.Bounds, ", in whole seconds")
+	least, most, _ := strings.Cut(bounds, " to ")
+	lo, err := time.ParseDuration(least)
+	require.NoError(t, err, m.Path)
+	hi, err := time.ParseDuration(most)
+	require.NoError(t, err, m.Path)
+	unit := time.Millisecond
+	if wholeSeconds {
+		unit = time.Second
+	}
+	if n, ok := narrowed[m.Path]; ok {
+		lo, hi = time.Duration(n[0])*ms, time.Duration(n[1])*ms
+	}
+	d := time.Duration(rapid.Int64Range(int64(lo/unit), int64(hi/unit)).Draw(t, m.Path)) * unit
+	return rapid.SampledFrom([]any{d.String(), int64(d / ms), short(d), 0, "0s"}).Draw(t, "form")
+}
+
+// drawnValues are values of the relayer's members that no bound describes.
+var drawnValues = map[string][]any{
+	"relayer.listen":                  {"", ":3000", "127.0.0.1:0", "[::1]:3001", "relayer.example:3002"},
+	"relayer.chain.rpcURLs":           {[]any{}, []any{"https://a.example"}, []any{"http://127.0.0.1:8545", "https://b.example/"}},
+	"relayer.chain.readURLs":          {[]any{}, []any{"https://r.example"}},
+	"relayer.chain.listeners":         {nil, []any{}, []any{map[string]any{"url": "wss://a.example"}, map[string]any{"type": "polling", "url": "http://a.example:1"}}},
+	"relayer.hostChains":              {nil, []any{map[string]any{"chainId": 1, "rpcURL": "https://h.example", "acl": "0x00000000000000000000000000000000000000aa"}}},
+	"relayer.contracts.decryption":    {"", "0x00000000000000000000000000000000000000Ab"},
+	"relayer.signer.keyEnv":           {"", "RELAYER_KEY", "DONGATE_RELAYER_KEY"},
+	"relayer.apiKeys":                 {nil, []any{map[string]any{"name": "a", "keyEnv": "A"}, map[string]any{"name": "b", "keyFile": "b.key"}}},
+	"relayer.corsAllowedOrigins":      {[]any{}, []any{"https://a.example"}},
+	"relayer.keyurl.source":           {"chain", "CONFIG"},
+	"relayer.keyurl.value.crs.dataId": {"", "0x" + strings.Repeat("0c", 32)},
+	"relayer.keyurl.value.crs.urls":   {[]any{}, []any{"https://k.example/crs?x=1"}},
+}
+
 // drawConfig is a random legal file.
 func drawConfig(t *rapid.T) document {
 	d := drawTopology(t)
@@ -78,11 +124,14 @@ func drawConfig(t *rapid.T) document {
 			d.set(m.Path, rapid.SliceOfN(rapid.SampledFrom(drawnLists[m.Path]), 0, 4).Draw(t, m.Path))
 		case m.Path == "httpClientConfig.allowedPorts":
 			d.set(m.Path, rapid.SliceOfN(rapid.IntRange(1, 65535), 0, 4).Draw(t, m.Path))
-		case m.Path == "relayer":
-			d.set(m.Path, rapid.SampledFrom([]any{nil, 1.5, "x", []any{1, "a b"}, map[string]any{"K": nil, "k": "é"}}).Draw(t, m.Path))
+		case drawnValues[m.Path] != nil:
+			d.set(m.Path, rapid.SampledFrom(drawnValues[m.Path]).Draw(t, m.Path))
+		case strings.HasPrefix(m.Path, "relayer.") && (m.Secret || strings.Contains(m.Path, "[]")):
+		case strings.HasPrefix(m.Type, "a Go duration"):
+			d.set(m.Path, drawDuration(t, m))
 		case drawnStrings[name] != nil:
 			d.set(m.Path, rapid.SampledFrom(drawnStrings[name]).Draw(t, m.Path))
-		case m.Type == "true or false" && name != "tlsEnabled":
+		case m.Type == "true or false" && name != "tlsEnabled" && m.Path != "relayer.enabled":
 			d.set(m.Path, rapid.Bool().Draw(t, m.Path))
 		case m.Bounds != "":
 			d.set(m.Path, drawNumber(t, m))
@@ -129,12 +178,33 @@ func TestPrintedConfigurationLoadsAgain(t *testing.T) {
 	for _, name := range []string{"minimal", "network", "legacy", "full"} {
 		c, err := Load(filepath.Join(testdata, name+".json"), nil)
 		require.NoError(t, err)
-		// full.json has a secret: printing hides it and a variable brings it back.
-		again, err := Parse("printed", c.Print(), []string{"DONGATE_STORAGE_DSN=" + c.Storage.DSN.Reveal()})
+		// full.json has secrets: printing hides them and variables bring them back.
+		again, err := Parse("printed", c.Print(), secretsOf(c))
 		require.NoError(t, err)
 		c.Warnings, again.Warnings = nil, nil
 		require.Equal(t, c, again, name)
 	}
+}
+
+// secretsOf are the variables that bring back what printing hides.
+func secretsOf(c *Config) []string {
+	environ := []string{"DONGATE_STORAGE_DSN=" + c.Storage.DSN.Reveal()}
+	add := func(path string, i int, member string, e Endpoint) {
+		environ = append(environ, envName(index(path, i)+member)+"="+e.Reveal())
+	}
+	for i, e := range c.Relayer.Chain.RPCURLs {
+		add("relayer.chain.rpcURLs", i, "", e)
+	}
+	for i, e := range c.Relayer.Chain.ReadURLs {
+		add("relayer.chain.readURLs", i, "", e)
+	}
+	for i, l := range c.Relayer.Chain.Listeners {
+		add("relayer.chain.listeners", i, ".url", l.URL)
+	}
+	for i, h := range c.Relayer.HostChains {
+		add("relayer.hostChains", i, ".rpcURL", h.RPCURL)
+	}
+	return environ
 }
 
 // TestNamesMatchInAnyCase loads full.json and legacy.json with the letters of
@@ -146,11 +216,9 @@ func TestNamesMatchInAnyCase(t *testing.T) {
 		require.NoError(t, err)
 		want, err := Parse("x", data, nil)
 		require.NoError(t, err)
-		want.Relayer = nil
 		rapid.Check(t, func(t *rapid.T) {
 			got, err := Parse("x", mixCase(t, data), nil)
 			require.NoError(t, err)
-			got.Relayer = nil
 			require.Equal(t, want, got)
 		})
 	}

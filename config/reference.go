@@ -16,7 +16,8 @@ type Member struct {
 	Type, Bounds string
 	// Default is JSON, or words where it depends on other members, or empty.
 	Default string
-	// Env is the variable that overrides it, "" for none.
+	// Env is the variable that overrides it, "" for none. Inside a list it is
+	// that of the first element, with 0 for its number.
 	Env string
 	// Doc is one or two sentences.
 	Doc string
@@ -46,8 +47,15 @@ func describe(fields []field, path string, list *[]Member) {
 			Path: at, Type: f.kind, Default: f.def, Bounds: f.bounds, Doc: f.doc,
 			Required: f.required, Reloadable: f.reloadable, Secret: f.secret,
 		}
-		if f.scalar != 0 && !strings.Contains(at, "[") {
-			m.Env = envName(at)
+		switch {
+		case !strings.Contains(at, "["):
+			if f.scalar != 0 {
+				m.Env = envName(at)
+			} else if f.secret {
+				m.Env = envName(at + "[0]")
+			}
+		case f.secret:
+			m.Env = envName(strings.ReplaceAll(at, "[]", "[0]"))
 		}
 		*list = append(*list, m)
 		switch {

@@ -19,6 +19,7 @@ func (b *binder) rules(c *Config, t *topology) {
 	b.connection(&c.ConnectionManager)
 	b.httpClient(&c.HTTPClient)
 	b.storage(&c.Storage)
+	b.relayer(c)
 	b.topology(c, t)
 }
 
@@ -85,23 +86,34 @@ func (b *binder) offRate(r *Rate, at, prefix string) {
 
 // listeners reports two listeners on one port.
 func (b *binder) listeners(c *Config) {
-	all := []struct {
-		section, host string
-		port          int
-	}{
-		{"userServerConfig", c.UserServer.Host, c.UserServer.Port},
-		{"nodeServerConfig", c.NodeServer.Host, c.NodeServer.Port},
-		{"admin", c.Admin.Host, c.Admin.Port},
+	type listener struct {
+		name, hostAt, portAt string
+		host                 string
+		port                 int
+	}
+	var all []listener
+	for _, l := range []listener{
+		{"userServerConfig", "", "", c.UserServer.Host, c.UserServer.Port},
+		{"nodeServerConfig", "", "", c.NodeServer.Host, c.NodeServer.Port},
+		{"admin", "", "", c.Admin.Host, c.Admin.Port},
+	} {
+		l.hostAt, l.portAt = l.name+".host", l.name+".port"
+		all = append(all, l)
+	}
+	if c.Relayer.Enabled && c.Relayer.Listen != "" {
+		const at = "relayer.listen"
+		host, port := listenHostPort(c.Relayer.Listen)
+		all = append(all, listener{at, at, at, host, port})
 	}
 	for i, later := range all {
 		for _, first := range all[:i] {
 			if later.port > 0 && later.port == first.port && overlap(later.host, first.host) &&
-				b.ok(later.section+".port", later.section+".host", first.section+".port", first.section+".host") {
+				b.ok(later.portAt, later.hostAt, first.portAt, first.hostAt) {
 				at, other := later, first
-				if !b.written(at.section+".port") && b.written(other.section+".port") {
+				if !b.written(at.portAt) && b.written(other.portAt) {
 					at, other = other, at // point at what was written, not at a default
 				}
-				b.fail(at.section+".port", "port %d is also that of %s on %s; give each listener its own", at.port, other.section, other.host)
+				b.fail(at.portAt, "port %d is also that of %s on %s; give each listener its own", at.port, other.name, other.host)
 				break
 			}
 		}

@@ -31,12 +31,14 @@ func (s Secret) GoString() string { return fmt.Sprintf("config.Secret(%q)", s.St
 
 // Format implements fmt.Formatter, so that verbs which ignore String, such as
 // %x, do not print the text either.
-func (s Secret) Format(f fmt.State, verb rune) {
-	text := s.String()
+func (s Secret) Format(f fmt.State, verb rune) { formatMasked(f, verb, s.String(), s.GoString()) }
+
+// formatMasked writes what every verb shows of a value whose text is not for showing.
+func formatMasked(f fmt.State, verb rune, text, goText string) {
 	if verb == 'q' {
 		text = fmt.Sprintf("%q", text)
 	} else if verb == 'v' && f.Flag('#') {
-		text = s.GoString()
+		text = goText
 	}
 	_, _ = f.Write([]byte(text))
 }

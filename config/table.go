@@ -3,8 +3,6 @@ package config
 import (
 	"fmt"
 	"time"
-
-	"github.com/go-json-experiment/json/jsontext"
 )
 
 const (
@@ -41,7 +39,7 @@ func table(c *Config, t *topology) []field {
 		section("storage", "Where durable state lives.", storageFields(&c.Storage)),
 		section("log", "What is logged and how.", logFields(&c.Log)),
 		duration("shutdownTimeoutMs", &c.ShutdownTimeout, ms, span{def: 30000}, "", "How long a stop waits for open requests; at the deadline each is answered `draining`."),
-		rawField("relayer", &c.Relayer, "The durable relayer, kept as written."),
+		section("relayer", "The durable relayer of decryption requests and input proofs.", relayerFields(&c.Relayer)),
 	}
 }
 
@@ -214,25 +212,4 @@ func bytesOf(name string, dst *int64, doc string) field {
 func withDefault(def string, f field) field {
 	f.def = def
 	return f
-}
-
-// rawField keeps a section as written, without its white space.
-func rawField(name string, dst *jsontext.Value, doc string) field {
-	return field{
-		name: name, kind: "any JSON", doc: doc,
-		reset: func() { *dst = nil },
-		read: func(v value) {
-			v.b.checkRaw(v.n, v.path)
-			raw := jsontext.Value(v.n.raw).Clone()
-			_ = raw.Compact(jsontext.AllowDuplicateNames(true))
-			*dst = raw
-		},
-		write: func(p *printer) {
-			if *dst == nil {
-				_ = p.enc.WriteToken(jsontext.Null)
-				return
-			}
-			p.raw(*dst)
-		},
-	}
 }

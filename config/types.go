@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/ethereum/go-ethereum/common"
-	"github.com/go-json-experiment/json/jsontext"
 )
 
 // HandlerHTTPCapabilities is the name of the one handler this gateway
@@ -50,8 +49,8 @@ type Config struct {
 	// implement from an error into a warning.
 	IgnoreUnknownHandlers bool
 
-	// Relayer is the `relayer` section as written, nil when absent.
-	Relayer jsontext.Value
+	// Relayer is off unless the file enables it.
+	Relayer Relayer
 
 	// Warnings lists what was accepted but is probably not what was meant, or
 	// was changed while loading, in the order of the file.
