@@ -17,6 +17,7 @@ const (
 	LabelRequestError           Label = "request_error"
 	LabelHostChainNotSupported  Label = "host_chain_id_not_supported"
 	LabelNotAllowedOnHostACL    Label = "not_allowed_on_host_acl"
+	LabelUnauthorized           Label = "unauthorized" // ours; the name the SDK gives a 401, whose body it does not read
 	LabelNotFound               Label = "not_found"
 	LabelRateLimited            Label = "rate_limited"
 	LabelInternalServerError    Label = "internal_server_error"
@@ -32,7 +33,7 @@ const (
 // Labels lists every label.
 var Labels = []Label{
 	LabelMalformedJSON, LabelMissingFields, LabelValidationFailed, LabelRequestError, LabelHostChainNotSupported,
-	LabelNotAllowedOnHostACL, LabelNotFound, LabelRateLimited, LabelInternalServerError, LabelHostACLFailed,
+	LabelNotAllowedOnHostACL, LabelUnauthorized, LabelNotFound, LabelRateLimited, LabelInternalServerError, LabelHostACLFailed,
 	LabelReadinessCheckTimedOut, LabelResponseTimedOut, LabelProtocolPaused, LabelInsufficientBalance,
 	LabelInsufficientAllowance, LabelGatewayNotReachable,
 }
@@ -169,6 +170,11 @@ func ErrBodyUnreadable() *Error {
 // ErrMethodNotAllowed is the answer to another method than the path has.
 func ErrMethodNotAllowed() *Error {
 	return &Error{Status: http.StatusMethodNotAllowed, Label: LabelRequestError, Message: "Method not allowed"}
+}
+
+// ErrUnauthorized is the answer to a caller without a known API key where keys are asked for (401).
+func ErrUnauthorized() *Error {
+	return &Error{Status: http.StatusUnauthorized, Label: LabelUnauthorized, Message: "Missing or invalid API key"}
 }
 
 // ErrPathNotFound is the answer on a path that does not exist.

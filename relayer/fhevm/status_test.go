@@ -58,6 +58,7 @@ func TestOutcomeKnownToSDK(t *testing.T) {
 	known := map[int][]Label{
 		200: {""}, 202: {""},
 		400: {"malformed_json", "request_error", "not_allowed_on_host_acl", "missing_fields", "validation_failed"},
+		401: {"unauthorized"},
 		404: {"not_found"},
 		429: {"rate_limited"},
 		500: {"internal_server_error"},
@@ -68,7 +69,7 @@ func TestOutcomeKnownToSDK(t *testing.T) {
 	}
 	for _, e := range []*Error{
 		errMalformedJSON(), errMissing([]Detail{{"a", issueMissing}}), errValidation(Detail{"a", issueHex}), ErrBodyTooLarge(), ErrBodyUnreadable(), ErrMethodNotAllowed(),
-		ErrPathNotFound(), ErrJobNotFound(), ErrJobIDMalformed(), ErrOverloaded(), ErrQuotaExceeded(), ErrInternal(""), ErrDatabase(), ErrInvalidSignature(),
+		ErrUnauthorized(), ErrPathNotFound(), ErrJobNotFound(), ErrJobIDMalformed(), ErrOverloaded(), ErrQuotaExceeded(), ErrInternal(""), ErrDatabase(), ErrInvalidSignature(),
 		ErrOperator(LabelProtocolPaused), ErrOperator(LabelInsufficientBalance), ErrOperator(LabelInsufficientAllowance), ErrOperator(LabelGatewayNotReachable),
 		{Status: 400, Label: LabelHostChainNotSupported, Message: "m"}, {Status: 500, Label: LabelHostACLFailed, Message: "m"}, {Status: 504, Label: LabelResponseTimedOut, Message: "m"},
 	} {
@@ -82,7 +83,7 @@ func TestOutcomeKnownToSDK(t *testing.T) {
 			require.Empty(t, sdk.Details)
 		}
 	}
-	require.Len(t, Labels, 16)
+	require.Len(t, Labels, 17)
 }
 
 func TestStates(t *testing.T) {
