@@ -34,11 +34,8 @@ func (p *Pool) Logs(ctx context.Context, from, to int64, addrs []common.Address,
 		decode: func(result []byte) (err error) { out, err = decodeLogs(result, from, to, addrs, topics); return err },
 	})
 	var answer *RPCError
-	if errors.As(err, &answer) && answer.tooMany() {
-		err = ErrTooMany
-	}
-	if errors.Is(err, ErrTooMany) {
-		return nil, fmt.Errorf("%s: blocks %d to %d: %w", p.name, from, to, err)
+	if errors.Is(err, ErrTooMany) || (errors.As(err, &answer) && answer.tooMany()) {
+		return nil, fmt.Errorf("%s: blocks %d to %d: %w", p.name, from, to, ErrTooMany)
 	}
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -55,6 +56,8 @@ type Pool struct {
 	nodes   []*node
 	ids     atomic.Uint64
 
+	dialContext func(ctx context.Context, network, addr string) (net.Conn, error) // of subscriptions
+
 	mu        sync.Mutex // guards preferred and the nodes' state
 	preferred *node
 }
@@ -72,7 +75,8 @@ type node struct {
 
 // NewPool returns a pool and does no I/O. The error says which URL is wrong, without its text.
 func NewPool(o PoolOptions) (*Pool, error) {
-	p := &Pool{name: o.Name, chainID: o.ChainID, timeout: o.CallTimeout, log: o.Log, observe: o.Observe, http: o.HTTP}
+	p := &Pool{name: o.Name, chainID: o.ChainID, timeout: o.CallTimeout, log: o.Log, observe: o.Observe, http: o.HTTP,
+		dialContext: (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext}
 	switch {
 	case o.ChainID == 0:
 		return nil, fmt.Errorf("%s: the chain id is missing", o.Name)
@@ -134,9 +138,12 @@ func (p *Pool) call(ctx context.Context, r request) error {
 		err := p.try(ctx, n, r)
 		var answer *RPCError
 		switch {
-		case err == nil, errors.As(err, &answer), r.tooLarge != nil && errors.Is(err, r.tooLarge):
+		case err == nil:
 			p.answered(n)
-			return err
+			return nil
+		case errors.As(err, &answer), r.tooLarge != nil && errors.Is(err, r.tooLarge):
+			p.answered(n)
+			return fmt.Errorf("%s: %w", p.name, err)
 		case errors.Is(err, ErrNoSync):
 			return err
 		case ctx.Err() != nil:

@@ -24,6 +24,9 @@ const (
 	maxReply = 8 << 20
 	// maxLogsReply bounds the answer to a question for logs, in bytes. A range with more has to be asked for in parts.
 	maxLogsReply = 32 << 20
+
+	dialTimeout = 5 * time.Second
+	keepAlive   = 30 * time.Second
 )
 
 // Causes for which a call goes to the next node.
@@ -41,9 +44,9 @@ func (s statusError) Error() string { return fmt.Sprintf("HTTP status %d", int(s
 func newHTTPClient() *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
-			DialContext:            (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+			DialContext:            (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext,
 			ForceAttemptHTTP2:      true,
-			TLSHandshakeTimeout:    5 * time.Second,
+			TLSHandshakeTimeout:    dialTimeout,
 			IdleConnTimeout:        90 * time.Second,
 			MaxIdleConns:           256,
 			MaxIdleConnsPerHost:    64,
