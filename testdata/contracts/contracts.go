@@ -1,0 +1,10 @@
+// Package contracts holds the compiled test contracts: what the network's contracts do as far as a relayer can see, and knobs
+// for tests. The sources are the .sol files beside it; `make contracts` compiles them again with the pinned compiler.
+package contracts
+
+import _ "embed"
+
+// JSON is {"compiler", "contracts": {name: {"abi", "bytecode"}}}; bytecode is the creation code in hex.
+//
+//go:embed contracts.json
+var JSON []byte
