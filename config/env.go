@@ -100,6 +100,8 @@ func (b *binder) readEnv(environ []string, fields []field) {
 		case !ok:
 			b.strangeEnv = append(b.strangeEnv, name)
 		case text == "":
+		case o.f.scalar == 0 && o.f.secret:
+			b.failEnv(name, "a variable holds one URL: write "+name+"_0 for the first, which the file must have")
 		case o.f.scalar == 0:
 			b.failEnv(name, "lists and whole sections are set in the file only")
 		case !utf8.ValidString(text):

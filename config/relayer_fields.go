@@ -43,7 +43,7 @@ func lasting(name string, dst *time.Duration, e extent, doc string) field {
 			d, ok := v.duration()
 			switch {
 			case !ok, d != 0 && (d < e.min || d > e.max), d%e.step != 0:
-				v.failNumber(want)
+				v.fail(want)
 			case d != 0:
 				*dst = d
 			}

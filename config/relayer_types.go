@@ -1,8 +1,8 @@
 package config
 
 import (
-	"math"
 	"math/big"
+	"strconv"
 	"time"
 
 	"github.com/ethereum/go-ethereum/common"
@@ -212,16 +212,22 @@ type RelayerQuotas struct {
 // Gwei is an amount in units of 10^9 wei.
 type Gwei float64
 
-// Wei returns the amount in wei, rounded to the nearest.
-func (g Gwei) Wei() *big.Int { return scaled(float64(g), 1e9) }
+// Wei returns the amount in wei, exactly as the file's digits say, without a fraction.
+func (g Gwei) Wei() *big.Int { return scaled(float64(g), 9) }
 
 // Coins is an amount in units of 10^18 of a chain's or a token's smallest unit.
 type Coins float64
 
-// Wei returns the amount in the smallest unit, right to 15 digits.
-func (c Coins) Wei() *big.Int { return scaled(float64(c), 1e18) }
+// Wei returns the amount in the smallest unit, exactly as the file's digits say, without a fraction.
+func (c Coins) Wei() *big.Int { return scaled(float64(c), 18) }
 
-func scaled(x, unit float64) *big.Int {
-	whole, _ := big.NewFloat(math.Round(x * unit)).Int(nil)
-	return whole
+// scaled is x·10^digits without its fraction, of the shortest decimal number that x stands for.
+func scaled(x float64, digits int64) *big.Int {
+	exact, ok := new(big.Rat).SetString(strconv.FormatFloat(x, 'g', -1, 64))
+	if !ok { // infinite or not a number, which no file can say
+		return new(big.Int)
+	}
+	unit := new(big.Int).Exp(big.NewInt(10), big.NewInt(digits), nil)
+	exact.Mul(exact, new(big.Rat).SetInt(unit))
+	return new(big.Int).Quo(exact.Num(), exact.Denom())
 }

@@ -3,10 +3,11 @@ package config
 import (
 	"math"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
+
+	"dongate/internal/dsn"
 )
 
 // rules checks what more than one member decides, fills in the defaults that
@@ -190,15 +191,12 @@ func distinct[T comparable](list []T) []T {
 	return out
 }
 
-// connectionString matches what is no path of a file.
-var connectionString = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*://|^\s*(host|hostaddr|dbname|user|port|service)\s*=`)
-
 func (b *binder) storage(s *Storage) {
 	switch {
 	case !b.ok("storage.driver", "storage.dsn"):
 	case s.Driver == DriverPostgres && s.DSN == "":
 		b.fail("storage.dsn", "missing; driver %q needs a connection string, here or in %s", s.Driver, envName("storage.dsn"))
-	case s.Driver == DriverSQLite && connectionString.MatchString(s.DSN.Reveal()):
+	case s.Driver == DriverSQLite && dsn.IsConnectionString(s.DSN.Reveal()):
 		b.fail("storage.dsn", "a connection string, but driver %q takes the path of a file: set storage.driver to %q", s.Driver, DriverPostgres)
 	case s.Driver == DriverMemory && s.DSN != "":
 		b.warn("storage.dsn", "not used by driver %q", s.Driver)

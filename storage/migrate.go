@@ -74,6 +74,11 @@ func (db *DB) RequireSchema(ctx context.Context, domains ...Domain) error {
 	if err != nil {
 		return err
 	}
+	return CheckSchema(statuses)
+}
+
+// CheckSchema is [DB.RequireSchema] for what [DB.Status] returned.
+func CheckSchema(statuses []Status) error {
 	var older error
 	for _, s := range statuses {
 		err := s.err()

@@ -123,7 +123,7 @@ func TestOpenRefuses(t *testing.T) {
 		"directory":           {storage.Config{Driver: storage.DriverSQLite, DSN: dir}, "is a directory"},
 		"not a database":      {storage.Config{Driver: storage.DriverSQLite, DSN: text}, "file is not a database"},
 		"below a file":        {storage.Config{Driver: storage.DriverSQLite, DSN: filepath.Join(text, "x.db")}, "not a directory"},
-		"bad DSN":             {storage.Config{Driver: storage.DriverPostgres, DSN: "postgres://u:secret@h:port/"}, "cannot parse"},
+		"bad DSN":             {storage.Config{Driver: storage.DriverPostgres, DSN: "postgres://u:secret@h:port/"}, "cannot be used: a port is no number"},
 		"no server":           {storage.Config{Driver: storage.DriverPostgres, DSN: "host=" + dir + " user=u password=secret"}, "failed to connect"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -34,7 +34,7 @@ const maxConnLife = 5 * time.Minute
 
 // postgresConfig reads a connection string and adds what every connection must have.
 func postgresConfig(dsn string) (*pgx.ConnConfig, error) {
-	config, err := pgx.ParseConfig(dsn)
+	config, err := parsePostgres(dsn)
 	if err != nil {
 		return nil, err
 	}

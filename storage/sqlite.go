@@ -10,11 +10,12 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"go.uber.org/zap"
 	"modernc.org/sqlite"
+
+	"dongate/internal/dsn"
 )
 
 // busyTimeoutMs is how long SQLite itself waits for another connection's lock before it reports busy.
@@ -101,18 +102,15 @@ func sqliteConnector(path, settings string) (driver.Connector, error) {
 }
 
 // sqlitePath returns the absolute path that a DSN names, and refuses what SQLite would read as something else than a path.
-func sqlitePath(dsn string) (string, error) {
-	if dsn == ":memory:" || strings.HasPrefix(dsn, "file:") || strings.ContainsRune(dsn, 0) {
-		return "", fmt.Errorf("%q is not a plain file path", dsn)
+func sqlitePath(name string) (string, error) {
+	if name == ":memory:" || strings.HasPrefix(name, "file:") || strings.ContainsRune(name, 0) {
+		return "", fmt.Errorf("%q is not a plain file path", name)
 	}
-	if connectionString.MatchString(dsn) { // which may hold a password, so it is not repeated
+	if dsn.IsConnectionString(name) { // which may hold a password, so it is not repeated
 		return "", errors.New("the DSN is a connection string, not a file path: the driver for it is postgres")
 	}
-	return filepath.Abs(dsn)
+	return filepath.Abs(name)
 }
-
-// connectionString matches a DSN that is no path of a file.
-var connectionString = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*://|^\s*(host|hostaddr|dbname|user|port|service)\s*=`)
 
 // prepareFile creates the file and its directory where missing, for the owner alone whatever the umask is. SQLite gives the log and the index
 // beside it the same permissions, so that opening a file that can only be read would leave behind a log that can only be read: such

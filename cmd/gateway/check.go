@@ -12,6 +12,7 @@ import (
 
 	"dongate/aggregation"
 	"dongate/config"
+	"dongate/storage"
 )
 
 // envConfig names the configuration file where --config does not.
@@ -44,11 +45,33 @@ func loadConfig(w *world, cmd *cobra.Command, file string) (*loaded, error) {
 	case err != nil:
 		return nil, err
 	default:
-		if list := c.CheckFiles(); len(list) > 0 {
-			l.problems = &config.Problems{File: file, List: list}
+		l.report(c.CheckFiles())
+		if c.Storage.Driver == config.DriverPostgres {
+			if err := storage.CheckPostgresDSN(c.Storage.DSN.Reveal()); err != nil {
+				l.report([]config.Problem{{Path: "storage.dsn", Text: err.Error()}})
+			}
 		}
 	}
 	return l, nil
+}
+
+// checkSecrets looks for the keys and passwords that serve needs and other commands
+// do not.
+func (l *loaded) checkSecrets(w *world) {
+	if l.config != nil {
+		l.report(l.config.CheckSecrets(w.environ))
+	}
+}
+
+// report adds problems that were found outside the file.
+func (l *loaded) report(list []config.Problem) {
+	if len(list) == 0 {
+		return
+	}
+	if l.problems == nil {
+		l.problems = &config.Problems{File: l.file}
+	}
+	l.problems.List = append(l.problems.List, list...)
 }
 
 // complain lists warnings and problems on stderr. The error is nil when there are
@@ -92,8 +115,9 @@ func newCheck(w *world) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check --config FILE [--print] [--json]",
 		Short: "Check a configuration file and list every problem",
-		Long: `Check a configuration file, the environment variables that override it, and
-the certificates it names. Nothing is started and no socket is opened.
+		Long: `Check a configuration file, the environment variables that override it, the
+certificates it names and, with relayer.enabled, the keys and passwords. Nothing
+is started and no socket is opened.
 
 Every problem is listed, not only the first, as file:line:column: path: text.
 Problems and warnings go to standard error. Exit code 0: the gateway would
@@ -111,6 +135,7 @@ secrets, which are shown as "[secret]".`,
 			if err != nil {
 				return err
 			}
+			l.checkSecrets(w)
 			if asJSON {
 				return l.printJSON(w, print)
 			}
@@ -180,6 +205,7 @@ type summary struct {
 	DONs      []donSummary    `json:"dons"`
 	Services  []string        `json:"services"`
 	Listeners listenerSummary `json:"listeners"`
+	Relayer   *relayerSummary `json:"relayer,omitzero"` // nil when it is off
 }
 
 type donSummary struct {
@@ -200,12 +226,29 @@ type listenerSummary struct {
 	Admin string `json:"admin"` // "" when it is off
 }
 
+type relayerSummary struct {
+	Listener   string   `json:"listener"`
+	ChainID    uint64   `json:"chainId"`
+	HostChains []uint64 `json:"hostChains"`
+}
+
 func summarise(c *config.Config) summary {
 	s := summary{GatewayID: c.ConnectionManager.AuthGatewayID, Listeners: listenerSummary{
 		User: listenerURL("http", &c.UserServer.Listener), Node: listenerURL("ws", &c.NodeServer.Listener),
 	}}
 	if c.Admin.Enabled() {
 		s.Listeners.Admin = listenerURL("http", &config.Listener{Host: c.Admin.Host, Port: c.Admin.Port, Path: "/"})
+	}
+	if r := &c.Relayer; r.Enabled {
+		s.Relayer = &relayerSummary{Listener: "http://" + r.Listen + "/", ChainID: r.Chain.ChainID}
+		if r.Listen == "" {
+			l := c.UserServer.Listener
+			l.Path = "/"
+			s.Relayer.Listener = listenerURL("http", &l)
+		}
+		for _, h := range r.HostChains {
+			s.Relayer.HostChains = append(s.Relayer.HostChains, h.ChainID)
+		}
 	}
 	for _, service := range c.Services {
 		s.Services = append(s.Services, service.Name)
@@ -243,5 +286,8 @@ func (l *loaded) printSummary(w *world) error {
 		s.Listeners.Admin = "off"
 	}
 	t.row("  admin", s.Listeners.Admin)
+	if r := s.Relayer; r != nil {
+		t.row("  relayer", fmt.Sprintf("%s, gateway chain %d, %s", r.Listener, r.ChainID, count(len(r.HostChains), "host chain")))
+	}
 	return t.flush()
 }

@@ -86,11 +86,7 @@ type migrationStatus struct {
 	Applied *time.Time `json:"applied"` // null: pending
 }
 
-func readSchema(ctx context.Context, db *storage.DB) (schemaStatus, error) {
-	statuses, err := db.Status(ctx, domains...)
-	if err != nil {
-		return schemaStatus{}, err
-	}
+func newSchemaStatus(statuses []storage.Status) schemaStatus {
 	out := schemaStatus{OK: true}
 	for _, s := range statuses {
 		d := domainStatus{Domain: s.Domain, Version: s.Version, Latest: s.Latest}
@@ -104,7 +100,7 @@ func readSchema(ctx context.Context, db *storage.DB) (schemaStatus, error) {
 		out.OK = out.OK && s.Version == s.Latest
 		out.Domains = append(out.Domains, d)
 	}
-	return out, nil
+	return out
 }
 
 // print shows s as a table or as JSON.
@@ -136,14 +132,14 @@ exit code is 6 when the schema is not what this gateway needs.`,
   gateway migrate status --config gateway.json --json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(w, cmd, false, func(ctx context.Context, db *storage.DB, l *loaded) error {
-				s, err := readSchema(ctx, db)
-				if err == nil {
-					err = s.print(w, f.asJSON)
-				}
-				if err == nil {
-					err = db.RequireSchema(ctx, domains...)
-				}
+				statuses, err := db.Status(ctx, domains...)
 				if err != nil {
+					return storageFailure(err, l)
+				}
+				if err := newSchemaStatus(statuses).print(w, f.asJSON); err != nil {
+					return err
+				}
+				if err := storage.CheckSchema(statuses); err != nil {
 					return storageFailure(err, l)
 				}
 				return nil
@@ -168,11 +164,11 @@ tables.`,
 				if err := db.Migrate(ctx, domains...); err != nil {
 					return storageFailure(err, l)
 				}
-				s, err := readSchema(ctx, db)
+				statuses, err := db.Status(ctx, domains...)
 				if err != nil {
 					return storageFailure(err, l)
 				}
-				return s.print(w, f.asJSON)
+				return newSchemaStatus(statuses).print(w, f.asJSON)
 			})
 		},
 	}

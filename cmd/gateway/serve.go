@@ -52,6 +52,7 @@ exit code 5, a database exit code 6.`,
 			if err != nil {
 				return err
 			}
+			l.checkSecrets(w)
 			if l.problems != nil {
 				return l.complain(w)
 			}

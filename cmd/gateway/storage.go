@@ -3,7 +3,10 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -75,12 +78,53 @@ func storageFailure(err error, l *loaded) *exitError {
 		return f.withHint("Run 'gateway migrate up --config %s', or set storage.migrate to \"auto\".", l.file)
 	case errors.Is(err, storage.ErrNewerSchema):
 		return f.withHint("A newer gateway has used this database: run that one, or one at least as new.")
+	case l.config.Storage.Driver == config.DriverPostgres:
+		if hint := postgresHint(err); hint != "" {
+			return f.withHint("%s", hint)
+		}
 	case errors.Is(err, fs.ErrPermission) || errors.Is(err, storage.ErrReadOnly):
 		return f.withHint("The gateway's user must be able to write the file and its directory: see storage.dsn in %s.", l.file)
-	case l.config.Storage.Driver == config.DriverPostgres:
-		return f.withHint("Is the server of storage.dsn running, and does it know that user and database?")
 	}
 	return f
+}
+
+// postgresHint says what to do about an error of PostgreSQL, by its SQLSTATE (Appendix A of its manual) where the server gave one; "" where
+// the text has to do.
+func postgresHint(err error) string {
+	if errors.Is(err, storage.ErrDSN) {
+		return "Correct storage.dsn, or the variable DONGATE_STORAGE_DSN."
+	}
+	if s, ok := errors.AsType[interface {
+		error
+		SQLState() string
+	}](err); ok {
+		switch s.SQLState() {
+		case "42501": // insufficient_privilege
+			return "The database's user lacks a right. To serve it needs SELECT, INSERT, UPDATE and DELETE on the tables; to migrate, CREATE on the schema and the tables as its own: let another user run 'gateway migrate up', or grant it."
+		case "28P01": // invalid_password
+			return "The server refused user or password: correct them in storage.dsn, or set the password with ALTER ROLE."
+		case "28000": // invalid_authorization_specification
+			return "The server does not let this user in: does the role exist with LOGIN, and does pg_hba.conf allow it this database from this address?"
+		case "3D000": // invalid_catalog_name
+			return "The server has no such database: create it (createdb -O USER NAME), or name another in storage.dsn."
+		case "3F000": // invalid_schema_name
+			return "No schema to work in: create one of those in the user's search_path, or set search_path in storage.dsn."
+		case "53300": // too_many_connections
+			return fmt.Sprintf("The server has no connection left: a gateway uses up to %d; raise max_connections, or end what else is connected.", storage.DefaultMaxConns)
+		case "57P03": // cannot_connect_now
+			return "The server is starting or stopping: try again in a moment."
+		case "25006": // read_only_sql_transaction
+			return "The server can only be read, as a standby can: name the primary in storage.dsn, or several hosts with target_session_attrs=read-write."
+		}
+		return ""
+	}
+	if errors.Is(err, context.Canceled) {
+		return ""
+	}
+	if _, ok := errors.AsType[net.Error](err); ok || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+		return "No PostgreSQL server answers at the address in storage.dsn: is it running, does it listen there (listen_addresses, port), and may this machine connect to it?"
+	}
+	return ""
 }
 
 // missingDatabase returns the file of driver sqlite if there is none yet.
