@@ -1,0 +1,101 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"dongate/relayer/fhevm"
+	"dongate/relayer/store"
+)
+
+// job tells what became of a job. Every id of the kind is found, whichever of the kind's paths it was made on.
+func (h *Handler) job(c *call, k fhevm.Kind) answer {
+	id, err := uuid.Parse(c.jobID)
+	if err != nil || len(c.jobID) != len(id.String()) { // uuid.Parse takes other forms, too
+		return c.fail(fhevm.ErrJobIDMalformed(), 0)
+	}
+	j, err := h.o.Store.Job(c.Context(), k, id.String())
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return c.fail(fhevm.ErrJobNotFound(), 0)
+	case err != nil:
+		return h.databaseFailed(c, err)
+	}
+	switch j.State {
+	case fhevm.StateCompleted:
+		return h.completed(c, j)
+	case fhevm.StateTimedOut, fhevm.StateFailure:
+		told := told(j)
+		return answer{Reply: fhevm.JobFailed(c.id, told, c.sdk), label: fhevm.OutcomeOf(told.State, told.Cause, c.sdk).Label}
+	}
+	return h.pending(c, j)
+}
+
+func (h *Handler) databaseFailed(c *call, err error) answer {
+	return h.internal(c, fhevm.ErrDatabase().Message, err)
+}
+
+func told(j store.Job) fhevm.Job {
+	return fhevm.Job{ID: j.ExtJobID, State: j.State, UpdatedAt: j.StateSince, Cause: fhevm.Cause(j.ErrCode), Reason: j.ErrReason}
+}
+
+// pending answers 202 with what stands before the job.
+func (h *Handler) pending(c *call, j store.Job) answer {
+	q, out := h.queues[j.Kind], told(j)
+	waiting, err := q.waiting(c.Context(), h.o.Now())
+	if err != nil {
+		return h.databaseFailed(c, err)
+	}
+	position, size, err := h.o.Store.QueuePosition(c.Context(), j)
+	if err != nil {
+		return h.databaseFailed(c, err)
+	}
+	_, processing := waiting.now(j.Kind)
+	out.QueuePosition, out.TxQueueSize = int64(position), processing
+	load := q.load(int64(position), processing)
+	if j.State == fhevm.StateProcessing {
+		out.TxQueueSize = int64(size)
+		load = q.load(0, int64(position))
+	}
+	return answer{Reply: fhevm.Pending(c.id, out, h.o.RetryAfter.Seconds(j.Kind, j.State, h.o.Now().Sub(j.StateSince), load))}
+}
+
+// completed answers 200 with the result, or for some seconds 202 while further shares of a user decryption may come.
+func (h *Handler) completed(c *call, j store.Job) answer {
+	if j.Kind != fhevm.KindUserDecrypt {
+		result, err := fhevm.DecodeResult(j.Kind, j.Accepted != nil && *j.Accepted, j.Result)
+		if err != nil {
+			return h.internal(c, "", err)
+		}
+		return answer{Reply: fhevm.Succeeded(c.id, result)}
+	}
+	if j.Reference == nil {
+		return h.internal(c, "", errors.New("a completed job has no reference id"))
+	}
+	stored, err := h.o.Store.Shares(c.Context(), *j.Reference)
+	if err != nil {
+		return h.databaseFailed(c, err)
+	}
+	threshold := j.Threshold
+	if threshold <= 0 {
+		threshold = h.o.Threshold
+	}
+	n := int64(len(stored))
+	ready, wait := fhevm.SharesReady(n, threshold, h.o.AdditionalShares, h.o.Now().Sub(j.StateSince), h.o.AdditionalSharesTimeout)
+	switch {
+	case !ready:
+		return answer{Reply: fhevm.Pending(c.id, told(j), h.o.RetryAfter.Remaining(wait))}
+	case n < threshold: // a re-organisation took some away
+		return h.internal(c, "", fmt.Errorf("a completed job has %d shares of %d", n, threshold))
+	}
+	result := make(fhevm.UserResult, n)
+	for i, s := range stored {
+		if result[i], err = fhevm.DecodeShare(s.Share, s.Signature, s.ExtraData); err != nil {
+			return h.internal(c, "", err)
+		}
+	}
+	h.metrics.spare.WithLabelValues(j.ReqType).Observe(float64(n - threshold))
+	return answer{Reply: fhevm.Succeeded(c.id, result)}
+}
