@@ -47,7 +47,7 @@ func (p *Pool) Subscribe(ctx context.Context, wsURL string, addrs []common.Addre
 		if time.Since(start) > healthyAfter {
 			wait = minReconnect
 		}
-		log.Warn("subscription lost; connecting again", zap.String("cause", clean(err.Error())), zap.Duration("in", wait))
+		log.Warn("subscription lost; connecting again", zap.String("cause", detail(err)), zap.Duration("in", wait))
 		if !sleep(ctx, wait) {
 			return ctx.Err()
 		}
@@ -99,6 +99,9 @@ func (p *Pool) connect(ctx context.Context, wsURL string, addrs []common.Address
 	for _, params := range [][]any{{"newHeads"}, {"logs", filter}} {
 		if err := s.call("eth_subscribe", params, deadline, func([]byte) error { return nil }); err != nil {
 			s.end()
+			if limited.Err() != nil { // the context closed it: say so rather than that it is closed
+				err = limited.Err()
+			}
 			return nil, err
 		}
 	}
