@@ -67,7 +67,7 @@ func (o Options) withDefaults() (Options, error) {
 	case o.Threshold < 0 || o.Interval < 0:
 		return o, errors.New("a negative option")
 	}
-	return o, nil
+	return o, o.KMS.check()
 }
 
 // Chain is one simulated chain, gateway and host chain at the same time. All methods may be used from any goroutine.

@@ -18,6 +18,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	simchain.RunIfChild()
 	var ignored []goleak.Option
 	for _, f := range simchain.Leftovers() {
 		ignored = append(ignored, goleak.IgnoreTopFunction(f))

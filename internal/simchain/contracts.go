@@ -18,8 +18,8 @@ type Contract struct {
 }
 
 // ContractOf returns a compiled test contract by its name in the sources, such as Decryption. It panics where there is none of
-// that name: names are written in code.
-func ContractOf(name string) Contract {
+// that name: names are written in code. Nobody may change what it returns.
+func ContractOf(name string) *Contract {
 	c, ok := compiled()[name]
 	if !ok {
 		panic("simchain: no contract " + name)
@@ -28,7 +28,7 @@ func ContractOf(name string) Contract {
 }
 
 // compiled reads the committed contracts once.
-var compiled = sync.OnceValue(func() map[string]Contract {
+var compiled = sync.OnceValue(func() map[string]*Contract {
 	var file struct {
 		Contracts map[string]struct {
 			ABI      abi.ABI `json:"abi"`
@@ -38,9 +38,9 @@ var compiled = sync.OnceValue(func() map[string]Contract {
 	if err := json.Unmarshal(contracts.JSON, &file); err != nil {
 		panic(fmt.Sprintf("simchain: contracts.json: %v", err)) // a fault in a committed file; every test finds it
 	}
-	out := make(map[string]Contract, len(file.Contracts))
+	out := make(map[string]*Contract, len(file.Contracts))
 	for name, c := range file.Contracts {
-		out[name] = Contract{c.ABI, common.FromHex(c.Bytecode)}
+		out[name] = &Contract{c.ABI, common.FromHex(c.Bytecode)}
 	}
 	return out
 })

@@ -46,7 +46,7 @@ var HandleContract = named("contract").Address
 // from an hour before now. An unknown endpoint panics.
 func (c Config) NewRequest(e fhevm.Endpoint, n uint64, now time.Time) Request {
 	user, delegate := UserAccount(int(n%users)), UserAccount(int(users+n%users))
-	start, extra, handle := now.Add(-time.Hour).Unix(), slices.Concat([]byte{1}, c.Context[:]), Handle(n)
+	start, extra, handle := now.Add(-time.Hour).Unix(), c.extraData(), Handle(n)
 	publicKey := crypto.Keccak256(handle[:])
 	text := func(b []byte) string { return "0x" + hex.EncodeToString(b) }
 	chain, begin := strconv.Itoa(ChainID), strconv.FormatInt(start, 10)
@@ -87,7 +87,7 @@ func (c Config) NewRequest(e fhevm.Endpoint, n uint64, now time.Time) Request {
 // NewWalletRequest makes the n-th v3 request of the chain's ERC-1271 user. signed says that its owner signed; otherwise the
 // signature is empty, and [Control.ApproveHash] must be told hash.
 func (c Config) NewWalletRequest(n uint64, now time.Time, signed bool) (r Request, hash common.Hash) {
-	r = c.unified(n, now.Add(-time.Hour).Unix(), c.Wallet, slices.Concat([]byte{1}, c.Context[:]), func(h common.Hash) []byte {
+	r = c.unified(n, now.Add(-time.Hour).Unix(), c.Wallet, c.extraData(), func(h common.Hash) []byte {
 		hash = h
 		if !signed {
 			return nil
@@ -95,6 +95,14 @@ func (c Config) NewWalletRequest(n uint64, now time.Time, signed bool) (r Reques
 		return UserAccount(0).signHash(h)
 	})
 	return r, hash
+}
+
+// extraData names the context of the chain's start.
+func (c Config) extraData() []byte {
+	if c.Context == (common.Hash{}) {
+		return []byte{0}
+	}
+	return slices.Concat([]byte{1}, c.Context[:])
 }
 
 func (c Config) unified(n uint64, start int64, user common.Address, extra []byte, sign func(common.Hash) []byte) Request {
