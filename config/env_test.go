@@ -118,12 +118,13 @@ func TestChangesSaysWhatNeedsARestart(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, name := range []string{"minimal.json", "full.json", "network.json", "legacy.json", "warnings.json", "invalid/many.json", "invalid/legacy.json", "invalid/http-client.json", "invalid/name-strange.json"} {
+	for _, name := range []string{"minimal.json", "full.json", "network.json", "legacy.json", "warnings.json", "invalid/many.json", "invalid/legacy.json", "invalid/http-client.json", "invalid/name-strange.json", "invalid/relayer-values.json", "invalid/relayer-rules.json", "../relayer.json"} {
 		data, err := os.ReadFile(testdata + "/" + name)
 		require.NoError(f, err)
 		f.Add(data, "DONGATE_LOG_LEVEL=debug")
 	}
 	f.Add([]byte("{}"), "DONGATE_USERSERVERCONFIG_PORT=-1")
+	f.Add([]byte(`{"relayer":{"hostChains":[{}]}}`), "DONGATE_RELAYER_HOSTCHAINS_0_RPCURL=https://u:p@[::1]:1/x?y")
 	f.Add([]byte("\xef\xbb\xbf{}"), "DONGATE_\xff=\xff")
 	f.Add([]byte(`{"services":[{"handlers":[{"name":"http-capabilities","config":{"retryConfig":[]}}]}]}`), "")
 	f.Fuzz(func(t *testing.T, data []byte, env string) {

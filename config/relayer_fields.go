@@ -6,6 +6,8 @@ import (
 	"math"
 	"net"
 	"net/url"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -204,7 +206,7 @@ func (v value) endpoint(schemes []string) Endpoint {
 			secretMask, envName(v.path))
 	case err != nil || len(v.n.text) > maxURL || strings.ContainsFunc(v.n.text, func(r rune) bool { return r <= ' ' || r > '~' }):
 		v.b.fail(v.path, "this is not a URL that can be used; write %s, other characters than letters, digits and -._~:/?#[]@!$&'()*+,;= as %%XX", example)
-	case !contains(schemes, u.Scheme):
+	case !slices.Contains(schemes, u.Scheme):
 		v.b.fail(v.path, "this URL does not start with %s; write %s", strings.Join(schemes, ":// or ")+"://", example)
 	case u.Hostname() == "" || u.Opaque != "" || !goodPort(u):
 		v.b.fail(v.path, "this URL has no host, or a port that is none; write %s", example)
@@ -227,15 +229,6 @@ func goodPort(u *url.URL) bool {
 	return !strings.HasSuffix(u.Host, ":")
 }
 
-func contains(list []string, s string) bool {
-	for _, x := range list {
-		if x == s {
-			return true
-		}
-	}
-	return false
-}
-
 // checkPublicURL accepts a URL that clients are told.
 func checkPublicURL(s string) (string, string) {
 	u, err := url.Parse(s)
@@ -246,25 +239,20 @@ func checkPublicURL(s string) (string, string) {
 	return s, ""
 }
 
+// variableName is strict, so that few secrets pass for a name.
+var variableName = regexp.MustCompile(`^[A-Z_][A-Z0-9_]{0,127}$`)
+
 // variable is the name of an environment variable that holds a secret. What is no name may be the secret itself, so that no
 // message repeats it.
 func variable(name string, dst *string, def, doc string) field {
 	f := withDefault(def, text(name, dst, "", doc, acceptText))
 	f.read = func(v value) {
-		if v.n.kind == '"' && v.n.text == "" {
-			return
-		}
-		for i, r := range v.n.text {
-			if r != '_' && (r < 'A' || r > 'Z') && (i == 0 || r < '0' || r > '9') {
-				v.n.text = "" // refused below
-				break
-			}
-		}
-		if v.n.kind != '"' || v.n.text == "" || len(v.n.text) > 128 {
+		switch {
+		case v.n.kind != '"' || v.n.text != "" && !variableName.MatchString(v.n.text):
 			v.b.fail(v.path, `this is not the name of a variable; write a name such as "RELAYER_KEY" (A to Z, 0 to 9 and _), never the secret itself`)
-			return
+		case v.n.text != "":
+			*dst = v.n.text
 		}
-		*dst = v.n.text
 	}
 	return f
 }

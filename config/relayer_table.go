@@ -39,7 +39,7 @@ func relayerFields(r *Relayer) []field {
 			text("keystore", &r.Signer.Keystore, "", "An encrypted Ethereum keystore file.", checkFileName),
 			text("keyFile", &r.Signer.KeyFile, "", "A file with 64 hex digits that only its owner may read (mode 0600).", checkFileName),
 			variable("keyEnv", &r.Signer.KeyEnv, "", "The name of a variable with 64 hex digits."),
-			text("passwordFile", &r.Signer.PasswordFile, "", "A file with the keystore's password.", checkFileName),
+			text("passwordFile", &r.Signer.PasswordFile, "", "A file with the keystore's password that only its owner may read.", checkFileName),
 			variable("passwordEnv", &r.Signer.PasswordEnv, "`"+DefaultPasswordEnv+"` with keystore, without passwordFile", "The name of a variable with the keystore's password."),
 			rps("minBalance", (*float64)(&r.Signer.MinBalance), span{def: 0.01, min: 1e-9, max: 1e9, off: true}, "The native balance, in coins of 10^18, below which POST is answered 503."),
 			rps("minFeeTokens", (*float64)(&r.Signer.MinFeeTokens), span{def: 1, min: 1e-9, max: 1e15, off: true}, "The same for balance and allowance of feeToken, in tokens of 10^18."),

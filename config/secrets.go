@@ -59,35 +59,41 @@ func (r *Relayer) ReadAPIKeys(environ []string) ([]ClientKey, []Problem) {
 }
 
 // CheckSecrets reports the keys and passwords of an enabled relayer that cannot be used: a variable that is not set, a file that
-// cannot be read, a signer's key file that others can read. It looks at no signer's key itself. As with CheckFiles the problems have
-// no position, and an empty list means that all is well at this moment.
+// cannot be read, a file with the signer's key or password that others can use. Whether the signer's key is one is for the signer to
+// find out. As with CheckFiles the problems have no position, and an empty list means that all is well at this moment.
 func (c *Config) CheckSecrets(environ []string) []Problem {
 	r := &c.Relayer
 	if !r.Enabled {
 		return nil
 	}
 	_, list := r.ReadAPIKeys(environ)
-	for _, s := range []struct{ member, env, file string }{
-		{"keystore", "", r.Signer.Keystore},
-		{"keyFile", "", r.Signer.KeyFile},
-		{"keyEnv", r.Signer.KeyEnv, ""},
-	} {
-		if _, problem := readSecret(environ, s.env, s.file); problem != "" {
-			list = append(list, Problem{Path: "relayer.signer." + s.member, Text: problem})
-		} else if s.member == "keyFile" && s.file != "" {
-			list = append(list, privateFile("relayer.signer.keyFile", s.file)...)
+	check := func(member, env, file string) {
+		if problem := signerSecret(environ, env, file, member != "keystore"); problem != "" {
+			list = append(list, Problem{Path: "relayer.signer." + member, Text: problem})
 		}
 	}
+	check("keystore", "", r.Signer.Keystore)
+	check("keyFile", "", r.Signer.KeyFile)
+	check("keyEnv", r.Signer.KeyEnv, "")
 	if r.Signer.Keystore != "" {
-		member := "passwordEnv"
-		if r.Signer.PasswordFile != "" {
-			member = "passwordFile"
-		}
-		if _, problem := readSecret(environ, r.Signer.PasswordEnv, r.Signer.PasswordFile); problem != "" {
-			list = append(list, Problem{Path: "relayer.signer." + member, Text: "the keystore's password: " + problem})
-		}
+		check("passwordFile", "", r.Signer.PasswordFile)
+		check("passwordEnv", r.Signer.PasswordEnv, "")
 	}
 	return list
+}
+
+// signerSecret says what is wrong with a secret of the signer, which is for its owner alone where private says so. A pipe can be read
+// once and is left to the one who needs it.
+func signerSecret(environ []string, env, file string, private bool) (problem string) {
+	info, err := os.Stat(file)
+	switch regular := err == nil && info.Mode().IsRegular(); {
+	case file != "" && err == nil && !regular && !info.IsDir():
+		return ""
+	case private && regular && info.Mode().Perm()&0o077 != 0:
+		return fmt.Sprintf("other users can use %s (mode %04o); run: chmod 600 on it", shownText(file), info.Mode().Perm())
+	}
+	_, problem = readSecret(environ, env, file)
+	return problem
 }
 
 // readSecret reads the variable env or the file, "" where neither is named. What it reads is in no problem.
@@ -128,13 +134,4 @@ func readAtMost(file string, limit int64) ([]byte, error) {
 		err = fmt.Errorf("it is larger than %d bytes", limit)
 	}
 	return data, err
-}
-
-// privateFile reports a file that others than its owner can use.
-func privateFile(path, file string) []Problem {
-	info, err := os.Stat(file)
-	if err != nil || info.Mode().Perm()&0o077 == 0 {
-		return nil
-	}
-	return []Problem{{Path: path, Text: fmt.Sprintf("other users can use %s (mode %04o); run: chmod 600 on it", shownText(file), info.Mode().Perm())}}
 }
