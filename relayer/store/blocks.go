@@ -75,6 +75,12 @@ func (s *Store) PendingNonces(ctx context.Context, signer [20]byte, limit int) (
 	}, "SELECT DISTINCT nonce FROM tx_attempt WHERE outcome = 'pending' AND signer = $1 ORDER BY nonce LIMIT $2", signer[:], limit))
 }
 
+// NonceStored tells whether any attempt of a signer has a nonce.
+func (s *Store) NonceStored(ctx context.Context, signer [20]byte, nonce int64) (stored bool, err error) {
+	err = s.db.Read().QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM tx_attempt WHERE signer = $1 AND nonce = $2 AND replaces IS NULL)", signer[:], nonce).Scan(&stored)
+	return stored, err
+}
+
 // SetPaused stops the dispatcher from sending first transactions, or lets it go on. It lasts until it is changed.
 func (s *Store) SetPaused(ctx context.Context, paused bool) error {
 	query, args := "DELETE FROM dispatcher_pause", []any{}

@@ -65,6 +65,11 @@ func TestAttemptsByBlockAndAdrift(t *testing.T) {
 		nonces, err = s.PendingNonces(t.Context(), mined.Signer, 10)
 		require.NoError(t, err)
 		require.Len(t, nonces, 2)
+		for nonce, want := range map[int64]bool{mined.Nonce: true, mined.Nonce + 100: false} {
+			stored, err := s.NonceStored(t.Context(), mined.Signer, nonce)
+			require.NoError(t, err)
+			require.Equal(t, want, stored)
+		}
 		nonces, err = s.PendingNonces(t.Context(), common.Address{99}, 10)
 		require.NoError(t, err)
 		require.Empty(t, nonces)
@@ -79,6 +84,41 @@ func TestPause(t *testing.T) {
 			got, err := s.Paused(t.Context())
 			require.NoError(t, err)
 			require.Equal(t, want, got)
+		}
+	})
+}
+
+func TestRecountAndGathering(t *testing.T) {
+	t.Parallel()
+	each(t, Options{}, func(t *testing.T, s *Store, _ *clock) {
+		e := epoch(t, s)
+		o := walked(t, s, fhevm.KindUserDecrypt, 1, e, fhevm.StateReceiptReceived)
+		empty := walked(t, s, fhevm.KindUserDecrypt, 2, e, fhevm.StateReceiptReceived)
+		j, err := s.JobByID(t.Context(), o.Kind, o.ID)
+		require.NoError(t, err)
+		for i := range int64(2) {
+			out, err := s.AddShare(t.Context(), Share{Reference: *j.Reference, Index: i, Share: "aa", Signature: "bb", ExtraData: "0x00"}, Event{LogIndex: i}, 1<<40)
+			require.NoError(t, err)
+			require.Equal(t, Stored, out)
+		}
+		refs, last, err := s.Gathering(t.Context(), 0, 10)
+		require.NoError(t, err)
+		require.Equal(t, []Hash{*j.Reference}, refs, "%v has no share", empty)
+		require.Equal(t, o.ID, last)
+		refs, _, err = s.Gathering(t.Context(), last, 10)
+		require.NoError(t, err)
+		require.Empty(t, refs)
+		_, err = s.Recount(t.Context(), *j.Reference, 0)
+		require.ErrorIs(t, err, ErrThreshold)
+		_, err = s.Recount(t.Context(), hashOf("nobody"), 1)
+		require.ErrorIs(t, err, ErrNotFound)
+		for _, step := range []struct {
+			threshold int64
+			want      Outcome
+		}{{3, Stored}, {2, Completes}, {2, Late}} {
+			out, err := s.Recount(t.Context(), *j.Reference, step.threshold)
+			require.NoError(t, err)
+			require.Equal(t, step.want, out)
 		}
 	})
 }

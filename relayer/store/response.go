@@ -140,18 +140,63 @@ func (s *Store) AddShare(ctx context.Context, sh Share, e Event, threshold int64
 		if err != nil {
 			return "", err
 		}
-		if state.Final() {
-			return Late, nil
-		}
-		var count int64
-		if err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM user_decrypt_share WHERE gw_reference_id = $1", sh.Reference[:]).Scan(&count); err != nil {
-			return "", err
-		}
-		if count < threshold {
-			return Stored, nil
-		}
-		return s.complete(ctx, tx, fhevm.KindUserDecrypt, id, set{"resolved_threshold", threshold})
+		return s.completeIfEnough(ctx, tx, id, state, sh.Reference, threshold)
 	})
+}
+
+// Recount completes a user decryption if there are as many shares as the threshold. It is for shares that were stored while the threshold was not known.
+func (s *Store) Recount(ctx context.Context, ref Hash, threshold int64) (out Outcome, err error) {
+	if threshold <= 0 {
+		return "", ErrThreshold
+	}
+	err = s.inTx(ctx, "counting shares", func(ctx context.Context, tx *sql.Tx) error {
+		if err := s.lockReference(ctx, tx, ref); err != nil {
+			return err
+		}
+		id, state, found, err := s.referred(ctx, tx, fhevm.KindUserDecrypt, ref)
+		if err != nil {
+			return err
+		}
+		if !found {
+			return ErrNotFound
+		}
+		out, err = s.completeIfEnough(ctx, tx, id, state, ref, threshold)
+		return err
+	})
+	return out, err
+}
+
+// completeIfEnough completes a user decryption that has enough shares.
+func (s *Store) completeIfEnough(ctx context.Context, tx *sql.Tx, id int64, state State, ref Hash, threshold int64) (Outcome, error) {
+	if state.Final() {
+		return Late, nil
+	}
+	var count int64
+	if err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM user_decrypt_share WHERE gw_reference_id = $1", ref[:]).Scan(&count); err != nil {
+		return "", err
+	}
+	if count < threshold {
+		return Stored, nil
+	}
+	return s.complete(ctx, tx, fhevm.KindUserDecrypt, id, set{"resolved_threshold", threshold})
+}
+
+// Gathering returns up to limit reference ids of user decryptions in receipt_received that have a share, oldest first, of those with a row above after,
+// and the row of the last.
+func (s *Store) Gathering(ctx context.Context, after int64, limit int) (refs []Hash, last int64, err error) {
+	if err := storage.CheckPage(limit); err != nil {
+		return nil, 0, err
+	}
+	refs, err = storage.Collect(storage.Query(ctx, s.db.Read(), func(rows *sql.Rows) (Hash, error) {
+		var ref []byte
+		err := rows.Scan(&last, &ref)
+		if err != nil {
+			return Hash{}, err
+		}
+		return Hash(ref), nil
+	}, "SELECT r.id, r.gw_reference_id FROM user_decrypt_req r WHERE r.req_status = 'receipt_received' AND r.id > $1 AND EXISTS "+
+		"(SELECT 1 FROM user_decrypt_share s WHERE s.gw_reference_id = r.gw_reference_id) ORDER BY r.id LIMIT $2", after, limit))
+	return refs, last, err
 }
 
 // complete moves from receipt_received to completed. What has a reference id is past tx_in_flight, so that else it is final.

@@ -1,0 +1,246 @@
+package relayer
+
+import (
+	"context"
+	"errors"
+	"math/big"
+	"strings"
+	"time"
+
+	"github.com/ethereum/go-ethereum/common"
+	"github.com/ethereum/go-ethereum/core/types"
+	"go.uber.org/zap"
+
+	"dongate/relayer/chain"
+	"dongate/relayer/fhevm"
+	"dongate/relayer/store"
+	"dongate/storage"
+)
+
+// Bounds of trying (relayer reference §6.5).
+const (
+	estimateTries = 100
+	estimatePause = 500 * time.Millisecond
+	refusedTries  = 20 // that a node may refuse a stored transaction without a known reason before it is cancelled
+)
+
+// firstNonce asks for the account's nonce, until it is told or ctx ends.
+func (d *dispatcher) firstNonce(ctx context.Context) bool {
+	for wait := newBackoff(); ; {
+		n, err := d.o.Read.NonceAt(ctx, d.o.Signer.Address(), false)
+		if err == nil {
+			d.nonces.atLeast(n)
+			return true
+		}
+		d.complain(ctx, "the account's nonce cannot be asked for", err)
+		if !wait.sleep(ctx) {
+			return false
+		}
+	}
+}
+
+// sendAll sends the processing rows of a kind, oldest first and no faster than allowed.
+func (d *dispatcher) sendAll(ctx context.Context, k fhevm.Kind) {
+	limit := d.limiter(k)
+	for {
+		id, ok := d.lines[k].next(ctx)
+		if !ok {
+			return
+		}
+		for d.paused.Load() {
+			if !sleep(ctx, d.o.SweepInterval) {
+				return
+			}
+		}
+		if limit.Wait(ctx) != nil || d.flight.Acquire(ctx, 1) != nil {
+			return
+		}
+		d.wg.Go(func() {
+			defer d.flight.Release(1)
+			if j, ok := d.job(ctx, row{k, id}, fhevm.StateProcessing); ok {
+				d.send(ctx, j)
+			}
+		})
+	}
+}
+
+// call is what a transaction does.
+type call struct {
+	to   common.Address
+	data []byte
+	gas  uint64
+}
+
+// send signs a processing row's transaction, stores it and then sends it, and stays until it is mined.
+func (d *dispatcher) send(ctx context.Context, j store.Job) {
+	req, err := fhevm.DecodeStored(j.Kind, j.ReqType, j.Request)
+	if err != nil {
+		d.complain(ctx, "a stored request cannot be read", err)
+		d.fail(ctx, j, fhevm.CauseInternal, "The stored request cannot be read")
+		return
+	}
+	c := call{to: d.o.contract(j.Kind), data: req.Calldata()}
+	if !d.estimate(ctx, j, &c) {
+		return
+	}
+	r := row{j.Kind, j.ID}
+	for wait := newBackoff(); ; {
+		fee, err := d.fee(ctx)
+		if err == nil {
+			nonce := d.nonces.take()
+			var a store.Attempt
+			if a, err = d.sign(c, nonce, fee); err == nil {
+				var moved bool
+				moved, err = d.o.Store.BeginSend(ctx, d.owner(r), a)
+				switch {
+				case err == nil && moved:
+					d.metrics.moved(d.o.Now(), j, fhevm.StateTxInFlight)
+					d.inFlight(ctx, r)
+					return
+				case errors.Is(err, store.ErrNonce): // it is another's: the next one
+					d.metrics.nonceOccupied.Inc()
+				case err == nil:
+					d.nonces.giveBack(nonce)
+					d.metrics.claimLost.Inc()
+					d.release(r)
+					return
+				default: // stored or not: the row tells
+					d.complain(ctx, "a transaction cannot be stored", err)
+					if _, still := d.job(ctx, r, fhevm.StateProcessing); !still {
+						return
+					}
+					d.nonces.giveBack(nonce) // should it have been stored after all, the database refuses it to others
+				}
+			}
+		}
+		if err != nil && !errors.Is(err, store.ErrNonce) {
+			d.complain(ctx, "a transaction cannot be made", err)
+		}
+		if !wait.sleep(ctx) {
+			d.release(r)
+			return
+		}
+	}
+}
+
+// estimate finds out what gas a call needs, and what stands against it. False: the row has been moved, or ctx has ended.
+func (d *dispatcher) estimate(ctx context.Context, j store.Job, c *call) bool {
+	refusals := 0
+	for wait := newBackoff(); ; {
+		gas, err := d.o.Read.EstimateGas(ctx, d.o.Signer.Address(), c.to, c.data)
+		if err == nil {
+			c.gas = gas + gas/5
+			return true
+		}
+		var answer *chain.RPCError
+		revert, reverted := chain.Revert(err)
+		switch {
+		case ctx.Err() != nil:
+		case reverted && revert.Retry:
+			if refusals++; refusals < estimateTries {
+				if sleep(ctx, estimatePause) {
+					continue
+				}
+				break
+			}
+			d.fail(ctx, j, revert.Cause, revert.Reason)
+			return false
+		case reverted:
+			d.fail(ctx, j, revert.Cause, revert.Reason)
+			return false
+		case errors.As(err, &answer):
+			d.complain(ctx, "gas cannot be estimated", err)
+			if refusals++; refusals >= refusedTries {
+				cause := fhevm.CauseTransactionFailed
+				if chain.SendError(err) == chain.InsufficientFunds {
+					cause = fhevm.CauseInsufficientBalance
+				}
+				d.fail(ctx, j, cause, "The gateway chain refused to estimate the transaction")
+				return false
+			}
+		default:
+			d.complain(ctx, "gas cannot be estimated", err)
+		}
+		if !wait.sleep(ctx) {
+			d.release(row{j.Kind, j.ID})
+			return false
+		}
+	}
+}
+
+// fee is what the market asks for now.
+func (d *dispatcher) fee(ctx context.Context) (chain.Fee, error) {
+	head, err := d.o.Read.Head(ctx)
+	if err != nil {
+		return chain.Fee{}, err
+	}
+	tip, err := d.o.Read.SuggestTip(ctx)
+	if err != nil {
+		return chain.Fee{}, err
+	}
+	return d.o.Fees.At(head.BaseFee, tip)
+}
+
+// sign makes the transaction that is to be stored.
+func (d *dispatcher) sign(c call, nonce uint64, fee chain.Fee) (store.Attempt, error) {
+	raw, hash, err := d.o.Signer.Sign(&types.DynamicFeeTx{
+		ChainID: new(big.Int).SetUint64(d.o.ChainID), Nonce: nonce, GasTipCap: fee.Tip, GasFeeCap: fee.Cap, Gas: c.gas, To: &c.to, Data: c.data,
+	})
+	if err != nil {
+		return store.Attempt{}, err
+	}
+	tip, err := storage.NewAmount(fee.Tip)
+	if err != nil {
+		return store.Attempt{}, err
+	}
+	cap, err := storage.NewAmount(fee.Cap)
+	if err != nil {
+		return store.Attempt{}, err
+	}
+	return store.Attempt{Signer: d.o.Signer.Address(), Nonce: int64(nonce), FeeCap: cap, TipCap: tip, Hash: store.Hash(hash), Raw: raw}, nil
+}
+
+// cancelGas is what a transfer to ourselves needs.
+const cancelGas = 21_000
+
+// again makes a transaction that does the same as a stored one.
+func (d *dispatcher) again(of store.Attempt, nonce uint64, fee chain.Fee) (store.Attempt, error) {
+	var tx types.Transaction
+	if err := tx.UnmarshalBinary(of.Raw); err != nil {
+		return store.Attempt{}, err
+	}
+	a, err := d.sign(call{to: *tx.To(), data: tx.Data(), gas: tx.Gas()}, nonce, fee)
+	a.Cancels = of.Cancels
+	return a, err
+}
+
+// cancel makes a transaction that only uses a nonce up.
+func (d *dispatcher) cancel(nonce uint64, fee chain.Fee) (store.Attempt, error) {
+	a, err := d.sign(call{to: d.o.Signer.Address(), gas: cancelGas}, nonce, fee)
+	a.Cancels = true
+	return a, err
+}
+
+// feeOf is what a stored transaction pays.
+func feeOf(a store.Attempt) chain.Fee { return chain.Fee{Cap: a.FeeCap.Big(), Tip: a.TipCap.Big()} }
+
+// push hands the bytes of a stored transaction to the chain, and returns the receipt where the node gave one.
+func (d *dispatcher) push(ctx context.Context, a store.Attempt, wait bool) (*types.Receipt, chain.SendClass) {
+	var receipt *types.Receipt
+	err := chain.ErrNoSync
+	if wait {
+		receipt, err = d.o.Send.SendRawSync(ctx, a.Raw)
+	}
+	if errors.Is(err, chain.ErrNoSync) {
+		err = d.o.Send.SendRaw(ctx, a.Raw)
+	}
+	class := chain.SendError(err)
+	if errors.Is(err, chain.ErrSyncTimeout) {
+		class = chain.Known
+	}
+	d.metrics.sends.WithLabelValues(string(class)).Inc()
+	if err != nil && class != chain.Known && ctx.Err() == nil {
+		d.log.Info("a transaction was not taken", zap.String("class", string(class)), zap.String("tx", common.Hash(a.Hash).Hex()), zap.String("said", strings.TrimSpace(err.Error())))
+	}
+	return receipt, class
+}
