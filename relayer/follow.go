@@ -36,22 +36,16 @@ func (d *dispatcher) follow(ctx context.Context) {
 			return
 		}
 	}
-	for wait := newBackoff(); ; {
+	for {
 		next := d.heads.next()
 		moved, err := f.step(ctx)
 		switch {
 		case err != nil:
 			d.complain(ctx, "the chain's events cannot be read", err)
-			if !wait.sleep(ctx) {
-				return
-			}
-			continue
 		case moved:
-			wait = newBackoff()
 			d.heads.tell()
 			continue
 		}
-		wait = newBackoff()
 		select {
 		case <-next:
 		case <-time.After(d.o.PollInterval):
@@ -85,18 +79,19 @@ func (f *follower) step(ctx context.Context) (moved bool, err error) {
 		return false, err
 	}
 	f.metrics.cursor.Set(float64(cursor.Number))
-	if gone, err := f.gone(ctx, cursor); err != nil {
-		return false, err
-	} else if gone {
-		return true, f.rewind(ctx, cursor)
-	}
 	to := min(head.Number-f.o.Confirmations, cursor.Number+f.span)
 	if to <= cursor.Number {
-		return false, nil
+		gone, err := f.gone(ctx, cursor)
+		if err != nil || !gone {
+			return false, err
+		}
+		return true, f.rewind(ctx, cursor)
 	}
-	last, err := f.o.Read.HeaderByNumber(ctx, to)
-	if err != nil {
-		return false, err
+	last := head
+	if to != head.Number {
+		if last, err = f.o.Read.HeaderByNumber(ctx, to); err != nil {
+			return false, err
+		}
 	}
 	logs, err := f.o.Read.Logs(ctx, cursor.Number+1, to, f.addresses(), fhevm.ResponseTopics())
 	switch {
@@ -115,7 +110,10 @@ func (f *follower) step(ctx context.Context) (moved bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if gone || again.Hash != last.Hash {
+	switch {
+	case gone:
+		return true, f.rewind(ctx, cursor)
+	case again.Hash != last.Hash:
 		return true, nil
 	}
 	end := store.Block{Number: to, Hash: store.Hash(last.Hash)}

@@ -3,6 +3,7 @@ package chain
 import (
 	"context"
 	"encoding/json"
+	"errors"
 
 	"github.com/ethereum/go-ethereum/common"
 	"github.com/ethereum/go-ethereum/common/hexutil"
@@ -20,27 +21,39 @@ func (p *Pool) TransactionsIn(ctx context.Context, number int64) ([]MinedTx, err
 	if number < 0 {
 		return nil, ErrNotFound
 	}
-	var block *struct {
-		Transactions []struct {
-			Hash  common.Hash    `json:"hash"`
-			From  common.Address `json:"from"`
-			Nonce hexutil.Uint64 `json:"nonce"`
-		} `json:"transactions"`
-	}
-	err := p.call(ctx, request{method: "eth_getBlockByNumber", params: []any{AtBlock(number), true}, decode: func(result []byte) error {
-		return json.Unmarshal(result, &block)
+	var out []MinedTx
+	found := false
+	err := p.call(ctx, request{method: "eth_getBlockByNumber", params: []any{AtBlock(number), true}, limit: maxLogsReply, decode: func(result []byte) error {
+		if found = !isNull(result); !found {
+			return nil
+		}
+		var block struct {
+			Number       *hexutil.Uint64 `json:"number"`
+			Transactions []struct {
+				Hash  *common.Hash    `json:"hash"`
+				From  *common.Address `json:"from"`
+				Nonce *hexutil.Uint64 `json:"nonce"`
+			} `json:"transactions"`
+		}
+		if err := json.Unmarshal(result, &block); err != nil {
+			return err
+		}
+		if block.Number == nil || uint64(*block.Number) != uint64(number) {
+			return errors.New("another block than asked for")
+		}
+		out = make([]MinedTx, len(block.Transactions))
+		for i, t := range block.Transactions {
+			if t.Hash == nil || t.From == nil || t.Nonce == nil {
+				return errors.New("a transaction lacks hash, sender or nonce")
+			}
+			out[i] = MinedTx{*t.Hash, *t.From, uint64(*t.Nonce)}
+		}
+		return nil
 	}})
-	if err == nil && block == nil {
+	if err == nil && !found {
 		err = ErrNotFound
 	}
-	if err != nil {
-		return nil, err
-	}
-	out := make([]MinedTx, len(block.Transactions))
-	for i, t := range block.Transactions {
-		out[i] = MinedTx{t.Hash, t.From, uint64(t.Nonce)}
-	}
-	return out, nil
+	return out, err
 }
 
 // NonceAtBlock is NonceAt in the state after the block with the number. Nodes keep such states for a while only.

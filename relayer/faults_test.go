@@ -1,0 +1,259 @@
+package relayer
+
+import (
+	"context"
+	"encoding/json"
+	"math/big"
+	"testing"
+	"time"
+
+	"github.com/ethereum/go-ethereum/common"
+	"github.com/stretchr/testify/require"
+
+	"dongate/internal/simchain"
+	"dongate/relayer/fhevm"
+	"dongate/relayer/store"
+	"dongate/storage"
+)
+
+// through puts a node that spoils what passes between the relayer and its chain.
+func (h *house) through(rules ...simchain.Rule) *simchain.Proxy {
+	h.t.Helper()
+	p, err := simchain.NewProxy(h.net, 1, rules...)
+	require.NoError(h.t, err)
+	h.t.Cleanup(p.Close)
+	h.nodes, h.ws = []string{p.HTTP()}, []string{p.WS()}
+	return p
+}
+
+// noSync is a node without eth_sendRawTransactionSync.
+var noSync = simchain.Rule{Method: "eth_sendRawTransactionSync", Fault: simchain.FaultError, Code: -32601, Message: "the method does not exist"}
+
+// What the contracts refuse is the request's failure, with the cause that clients are told.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, storage.DriverSQLite, simchain.Options{Interval: interval, KMS: &simchain.KMSOptions{}, Fee: 100})
+	h.run()
+	ctx, signer := t.Context(), h.net.Accounts[0].Address
+	n := uint64(0)
+	fails := func(e fhevm.Endpoint, cause fhevm.Cause) store.Job {
+		t.Helper()
+		n++
+		j := h.ends(h.post(e, n), fhevm.StateFailure)
+		require.Equal(t, string(cause), j.ErrCode, j.ErrReason)
+		return j
+	}
+	require.NoError(t, h.chain.Pause(ctx, true))
+	fails(fhevm.EndpointInputProof, fhevm.CauseProtocolPaused)
+	fails(fhevm.EndpointPublicDecrypt, fhevm.CauseProtocolPaused)
+	require.NoError(t, h.chain.Pause(ctx, false))
+	require.NoError(t, h.chain.SetAllowance(ctx, signer, big.NewInt(99)))
+	fails(fhevm.EndpointUserDecrypt, fhevm.CauseInsufficientAllowance)
+	require.NoError(t, h.chain.SetAllowance(ctx, signer, big.NewInt(1e9)))
+	require.NoError(t, h.chain.SetBalance(ctx, signer, big.NewInt(99)))
+	fails(fhevm.EndpointUserDecryptV3, fhevm.CauseInsufficientBalance)
+	require.NoError(t, h.chain.SetBalance(ctx, signer, big.NewInt(1e9)))
+
+	require.NoError(t, h.chain.SetEverythingAllowed(ctx, false))
+	j := fails(fhevm.EndpointPublicDecrypt, fhevm.CauseNotAllowedOnHostACL)
+	require.Contains(t, j.ErrReason, "Not allowed on host ACL: ACL check failed for 1 handle(s)")
+	require.NoError(t, h.chain.SetEverythingAllowed(ctx, true))
+	require.NoError(t, h.chain.SetACLFails(ctx, true))
+	fails(fhevm.EndpointUserDecrypt, fhevm.CauseHostACLFailed)
+	require.NoError(t, h.chain.SetACLFails(ctx, false))
+	require.NoError(t, h.chain.SetReadinessFails(ctx, true))
+	fails(fhevm.EndpointUserDecrypt, fhevm.CauseReadinessFailed)
+	require.NoError(t, h.chain.SetReadinessFails(ctx, false))
+	h.once()
+
+	// The same content again after a failure is a new request, which succeeds now.
+	again := h.post(fhevm.EndpointUserDecrypt, n)
+	h.ends(again, fhevm.StateCompleted)
+	h.once(again)
+}
+
+// A proof that the network rejects is a result.
+func TestRejectedProof(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, storage.DriverSQLite, simchain.Options{Interval: interval, KMS: &simchain.KMSOptions{RejectEvery: 1}})
+	h.run()
+	r := h.post(fhevm.EndpointInputProof, 1)
+	j := h.ends(r, fhevm.StateCompleted)
+	require.NotNil(t, j.Accepted)
+	require.False(t, *j.Accepted)
+	h.once(r)
+}
+
+// A decryption waits until its ciphertexts are ready, and is timed out if they never are.
+func TestReadiness(t *testing.T) {
+	t.Parallel()
+	each(t, simchain.Options{Interval: interval, KMS: &simchain.KMSOptions{}, Closed: true}, func(t *testing.T, h *house) {
+		h.o.ReadinessTimeout = 2 * time.Second
+		require.NoError(t, h.chain.SetEverythingAllowed(t.Context(), true))
+		h.run()
+		never := h.post(fhevm.EndpointPublicDecrypt, 1)
+		later := h.post(fhevm.EndpointPublicDecrypt, 2)
+		require.Equal(t, fhevm.StateQueued, h.job(later).State)
+		require.NoError(t, h.chain.SetReady(t.Context(), true, simchain.Handle(2)))
+		h.ends(later, fhevm.StateCompleted)
+		j := h.ends(never, fhevm.StateTimedOut)
+		require.Equal(t, string(fhevm.CauseReadinessTimedOut), j.ErrCode)
+		h.once(later)
+	})
+}
+
+// A request that the nodes do not answer is timed out; an answer after that changes nothing.
+func TestNoAnswer(t *testing.T) {
+	t.Parallel()
+	each(t, simchain.Options{Interval: interval, KMS: &simchain.KMSOptions{SilentEvery: 1}}, func(t *testing.T, h *house) {
+		h.o.Timeouts = map[fhevm.Kind]time.Duration{fhevm.KindUserDecrypt: time.Second}
+		h.o.TimeoutSweep = 100 * time.Millisecond
+		h.run()
+		r := h.post(fhevm.EndpointUserDecrypt, 1)
+		j := h.ends(r, fhevm.StateTimedOut)
+		require.Equal(t, string(fhevm.CauseResponseTimedOut), j.ErrCode)
+		h.once(r)
+	})
+}
+
+// Events that come twice and in any order, and before the receipt, lead to the same results.
+func TestEventsInAnyOrder(t *testing.T) {
+	t.Parallel()
+	kms := &simchain.KMSOptions{Duplicates: 2, Shuffle: true, Missing: 3, Seed: 7}
+	each(t, simchain.Options{Interval: interval, KMS: kms}, func(t *testing.T, h *house) {
+		p := h.through(noSync, simchain.Rule{Method: "eth_getTransactionReceipt", Fault: simchain.FaultNull, Times: 60},
+			simchain.Rule{Method: "eth_getLogs", Fault: simchain.FaultShuffle, Chance: 0.5}, simchain.Rule{Method: "eth_getLogs", Fault: simchain.FaultRepeat})
+		h.run()
+		var all []request
+		for n, e := range fhevm.Endpoints {
+			all = append(all, h.post(e, uint64(n)))
+		}
+		for _, r := range all {
+			h.ends(r, fhevm.StateCompleted)
+		}
+		require.Equal(t, 60, p.Counts()[simchain.FaultNull])
+		h.once(all...)
+		h.until("no early event is left", func() bool {
+			for _, k := range fhevm.Kinds {
+				early, err := h.store.EarlyMatched(t.Context(), k, 10)
+				require.NoError(t, err)
+				if len(early) > 0 {
+					return false
+				}
+			}
+			return true
+		})
+	})
+}
+
+// The answer to a send is lost, the node hangs, errs or cannot be reached: one transaction each all the same.
+func TestNodeFails(t *testing.T) {
+	t.Parallel()
+	for name, rules := range map[string][]simchain.Rule{
+		"answers lost":   {{Method: "eth_sendRawTransactionSync", Fault: simchain.FaultDrop}, {Method: "eth_sendRawTransaction", Fault: simchain.FaultDrop, Times: 3}},
+		"sends fail":     {{Method: "eth_sendRawTransactionSync", Fault: simchain.FaultCut, Times: 5}, {Method: "eth_sendRawTransaction", Fault: simchain.FaultError, Times: 5}},
+		"everything":     {{Fault: simchain.FaultError, Chance: 0.1}, {Fault: simchain.FaultStatus, Chance: 0.05}, {Fault: simchain.FaultGarbage, Chance: 0.05}},
+		"nonces too low": {{Method: "eth_getTransactionCount", Fault: simchain.FaultOffset, Delta: -1, Chance: 0.5}},
+		"says too low":   {noSync, {Method: "eth_sendRawTransaction", Fault: simchain.FaultError, Code: -32000, Message: "nonce too low", Times: 4}, {Method: "eth_getTransactionCount", Fault: simchain.FaultOffset, Delta: 5, After: 1, Times: 30}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHouse(t, storage.DriverSQLite, simchain.Options{Interval: interval, KMS: &simchain.KMSOptions{}})
+			h.through(rules...)
+			h.run()
+			var all []request
+			for n, e := range fhevm.Endpoints {
+				all = append(all, h.post(e, uint64(n)), h.post(e, uint64(n+100)))
+			}
+			for _, r := range all {
+				h.ends(r, fhevm.StateCompleted)
+			}
+			h.once(all...)
+		})
+	}
+}
+
+// A first nonce that is too high leaves a gap, which is found and closed.
+func TestNonceTooHigh(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, storage.DriverSQLite, simchain.Options{Interval: interval, KMS: &simchain.KMSOptions{}})
+	h.through(simchain.Rule{Method: "eth_getTransactionCount", Fault: simchain.FaultOffset, Delta: 2, Times: 1})
+	h.run()
+	r := h.post(fhevm.EndpointPublicDecrypt, 1)
+	h.ends(r, fhevm.StateCompleted)
+	h.once(r)
+	all, err := h.store.Attempts(t.Context(), fhevm.KindPublicDecrypt, h.job(r).ID)
+	require.NoError(t, err)
+	require.EqualValues(t, 2, all[0].Nonce)
+}
+
+// A transaction that pays too little is replaced with the same nonce and a higher fee, and both are known for the receipt.
+func TestReplacement(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, storage.DriverSQLite, simchain.Options{Interval: interval, KMS: &simchain.KMSOptions{}})
+	h.o.BumpAfter = 300 * time.Millisecond
+	// The node takes the first transaction, but it never gets to a block.
+	h.through(noSync, simchain.Rule{Method: "eth_sendRawTransaction", Fault: simchain.FaultResult, Result: json.RawMessage(`"0x` + common.Bytes2Hex(make([]byte, 32)) + `"`), Times: 2})
+	h.run()
+	r := h.post(fhevm.EndpointPublicDecrypt, 1)
+	j := h.ends(r, fhevm.StateCompleted)
+	all, err := h.store.Attempts(t.Context(), j.Kind, j.ID)
+	require.NoError(t, err)
+	for _, a := range all {
+		require.Equal(t, all[0].Nonce, a.Nonce)
+	}
+	h.once(r)
+}
+
+// A nonce that somebody else used with the same key is given up, once the chain shows it, and not before.
+func TestNonceUsedElsewhere(t *testing.T) {
+	t.Parallel()
+	each(t, simchain.Options{Interval: interval, KMS: &simchain.KMSOptions{}}, func(t *testing.T, h *house) {
+		// The first send is swallowed; then another transaction of the account takes its nonce.
+		p := h.through(noSync, simchain.Rule{Method: "eth_sendRawTransaction", Fault: simchain.FaultHang, Times: 1})
+		h.run()
+		r := h.post(fhevm.EndpointPublicDecrypt, 1)
+		require.NoError(t, p.Wait(t.Context(), simchain.FaultHang, 1))
+		h.spend(0)
+		_, err := h.chain.CommitN(t.Context(), 40) // what was mined stays
+		require.NoError(t, err)
+		j := h.ends(r, fhevm.StateCompleted)
+		all, err := h.store.Attempts(t.Context(), j.Kind, j.ID)
+		require.NoError(t, err)
+		require.Equal(t, store.Lost, all[0].Result)
+		require.Greater(t, all[len(all)-1].Nonce, all[0].Nonce)
+		h.once(r)
+	})
+}
+
+// A transaction that no node takes is given up for one that only uses its nonce, so that the next ones are not held up.
+func TestCancellation(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, storage.DriverSQLite, simchain.Options{Interval: interval, KMS: &simchain.KMSOptions{}})
+	h.o.ResendAfter = 20 * time.Millisecond
+	h.through(noSync, simchain.Rule{Method: "eth_sendRawTransaction", Fault: simchain.FaultError, Code: -32000, Message: "we do not like it", Times: refusedTries})
+	h.run()
+	r := h.post(fhevm.EndpointPublicDecrypt, 1)
+	j := h.ends(r, fhevm.StateFailure)
+	require.Equal(t, string(fhevm.CauseTransactionFailed), j.ErrCode)
+	all, err := h.store.Attempts(t.Context(), j.Kind, j.ID)
+	require.NoError(t, err)
+	require.Len(t, all, 2)
+	require.True(t, all[1].Cancels)
+	require.Equal(t, store.Mined, all[1].Result)
+	next := h.post(fhevm.EndpointPublicDecrypt, 2)
+	h.ends(next, fhevm.StateCompleted)
+	h.once(next)
+}
+
+// spend uses the relayer's account for a transfer of its own with a nonce.
+func (h *house) spend(nonce uint64) {
+	h.t.Helper()
+	o := h.options()
+	d := &dispatcher{Relayer: &Relayer{o: o}}
+	fee, err := d.fee(context.Background())
+	require.NoError(h.t, err)
+	a, err := d.cancel(nonce, fee)
+	require.NoError(h.t, err)
+	require.NoError(h.t, o.Send.SendRaw(context.Background(), a.Raw))
+}
