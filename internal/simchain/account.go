@@ -20,12 +20,16 @@ type Account struct {
 
 // Private returns the account's key.
 func (a Account) Private() *ecdsa.PrivateKey {
-	key, err := crypto.HexToECDSA(a.Key)
+	key, err := a.private()
 	if err != nil {
 		panic(fmt.Sprintf("simchain: key of %s: %v", a.Address, err)) // made below
 	}
 	return key
 }
+
+func (a Account) private() (*ecdsa.PrivateKey, error) { return crypto.HexToECDSA(a.Key) }
+
+func addressOf(key *ecdsa.PrivateKey) common.Address { return crypto.PubkeyToAddress(key.PublicKey) }
 
 // AccountOf returns the i-th account for relayers, whether a chain has funded it or not.
 func AccountOf(i int) Account { return named(fmt.Sprintf("relayer %d", i)) }
@@ -45,7 +49,7 @@ func named(name string) Account {
 	if err != nil {
 		panic(fmt.Sprintf("simchain: key of %s: %v", name, err)) // a hash outside the curve's order: no name has one
 	}
-	return Account{crypto.PubkeyToAddress(key.PublicKey), hex.EncodeToString(seed)}
+	return Account{addressOf(key), hex.EncodeToString(seed)}
 }
 
 // What a transaction of the simulation offers per gas. The chain's base fee stays far below.
@@ -56,7 +60,7 @@ var (
 
 // sign makes a transaction with enough gas for any call of the test contracts.
 func (a Account) sign(nonce uint64, to *common.Address, value *big.Int, data []byte) *types.Transaction {
-	return a.signGas(nonce, to, value, data, 500_000+100*uint64(len(data)))
+	return a.signGas(nonce, to, value, data, 2_500_000+100*uint64(len(data)))
 }
 
 func (a Account) signGas(nonce uint64, to *common.Address, value *big.Int, data []byte, gas uint64) *types.Transaction {

@@ -89,7 +89,7 @@ func Start(ctx context.Context, o Options) (*Chain, error) {
 		alloc[NodeAccount(i).Address] = types.Account{Balance: ether(1_000_000)}
 	}
 	for i := range o.Accounts {
-		alloc[AccountOf(i).Address] = types.Account{Balance: ether(1_000)}
+		alloc[AccountOf(i).Address] = types.Account{Balance: ether(100_000)}
 	}
 	if d.backend, err = newBackend(alloc, o.Port, o.SyncTimeout, &devAPI{d}); err != nil {
 		return nil, fmt.Errorf("simchain: %w", err)
@@ -102,7 +102,7 @@ func Start(ctx context.Context, o Options) (*Chain, error) {
 		return nil, fmt.Errorf("simchain: deploy: %w", err)
 	}
 	c.Control = newControl(client, d.config)
-	d.kms = newKMS(d.eth, d.config, o.KMS)
+	d.kms = newKMS(d.eth, d.config, d.backend.settle, o.KMS)
 	if o.Interval > 0 {
 		d.done.Go(d.mine)
 		d.done.Go(d.answer)
@@ -189,19 +189,29 @@ func (d *dev) commit() (*types.Header, error) {
 func (d *dev) do(ctx context.Context, to common.Address, value *big.Int, data []byte) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	nonce, err := d.eth.PendingNonceAt(ctx, Admin().Address)
+	tx, err := d.send(ctx, Admin(), to, value, data)
 	if err != nil {
-		return fmt.Errorf("nonce of the administrator: %w", err)
-	}
-	tx := Admin().sign(nonce, &to, value, data)
-	if err := d.eth.SendTransaction(ctx, tx); err != nil {
-		return fmt.Errorf("send: %w", err)
+		return err
 	}
 	if err := d.mined(ctx, tx.Hash()); err != nil {
 		_, reason := d.eth.CallContract(ctx, callMsg(Admin().Address, to, value, data), nil)
 		return errors.Join(err, reason)
 	}
 	return nil
+}
+
+// send puts a transaction with the account's next nonce into the pool. The caller holds mu.
+func (d *dev) send(ctx context.Context, from Account, to common.Address, value *big.Int, data []byte) (*types.Transaction, error) {
+	d.backend.settle()
+	nonce, err := d.eth.PendingNonceAt(ctx, from.Address)
+	if err != nil {
+		return nil, fmt.Errorf("nonce of %s: %w", from.Address, err)
+	}
+	tx := from.sign(nonce, &to, value, data)
+	if err := d.eth.SendTransaction(ctx, tx); err != nil {
+		return nil, fmt.Errorf("send: %w", err)
+	}
+	return tx, nil
 }
 
 // mined makes blocks until the transaction is in one; its status must be 1. The caller holds mu.

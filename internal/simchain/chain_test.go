@@ -43,17 +43,10 @@ func target(c simchain.Config, r fhevm.Request) common.Address {
 }
 
 // send puts a request into the pool, as a relayer would.
-func send(t *testing.T, c *simchain.Chain, eth *ethclient.Client, r simchain.Request) *types.Transaction {
+func send(t *testing.T, c *simchain.Chain, r simchain.Request) *types.Transaction {
 	t.Helper()
-	account := c.Config().Accounts[0]
-	nonce, err := eth.PendingNonceAt(t.Context(), account.Address)
+	tx, err := c.SendRequest(t.Context(), c.Config().Accounts[0], r.Decoded)
 	require.NoError(t, err)
-	to := target(c.Config(), r.Decoded)
-	id := big.NewInt(simchain.ChainID)
-	tx := types.MustSignNewTx(account.Private(), types.LatestSignerForChainID(id), &types.DynamicFeeTx{
-		ChainID: id, Nonce: nonce, GasTipCap: big.NewInt(1e9), GasFeeCap: big.NewInt(1e11), Gas: 2_000_000, To: &to, Data: r.Decoded.Calldata(),
-	})
-	require.NoError(t, eth.SendTransaction(t.Context(), tx))
 	return tx
 }
 
@@ -92,7 +85,7 @@ func TestRequests(t *testing.T) {
 	for _, e := range fhevm.Endpoints {
 		for n := range uint64(2) {
 			r := c.Config().NewRequest(e, n, time.Now())
-			sent, txs = append(sent, r), append(txs, send(t, c, eth, r))
+			sent, txs = append(sent, r), append(txs, send(t, c, r))
 		}
 	}
 	_, err := c.Commit(t.Context())
@@ -160,7 +153,7 @@ func TestReorg(t *testing.T) {
 		c := start(t, simchain.Options{Nodes: 4, KMS: &simchain.KMSOptions{}})
 		eth, ctx := dial(t, c), t.Context()
 		r := c.Config().NewRequest(fhevm.EndpointPublicDecrypt, 1, time.Now())
-		tx := send(t, c, eth, r)
+		tx := send(t, c, r)
 		number, err := c.Commit(ctx)
 		require.NoError(t, err)
 		before, err := eth.TransactionReceipt(ctx, tx.Hash())
@@ -227,7 +220,6 @@ func TestReorgFinal(t *testing.T) {
 func TestAutomatic(t *testing.T) {
 	t.Parallel()
 	c := start(t, simchain.Options{Interval: 5 * time.Millisecond, Nodes: 3, Threshold: 2, KMS: &simchain.KMSOptions{Duplicates: 1, Shuffle: true, Missing: 1, Seed: 3}})
-	eth := dial(t, c)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	logs := make(chan types.Log, 100)
@@ -237,7 +229,7 @@ func TestAutomatic(t *testing.T) {
 	sub, err := ws.SubscribeFilterLogs(ctx, ethereum.FilterQuery{Addresses: []common.Address{c.Config().Decryption}, Topics: [][]common.Hash{fhevm.ResponseTopics()}}, logs)
 	require.NoError(t, err)
 	defer sub.Unsubscribe()
-	send(t, c, eth, c.Config().NewRequest(fhevm.EndpointUserDecrypt, 1, time.Now()))
+	send(t, c, c.Config().NewRequest(fhevm.EndpointUserDecrypt, 1, time.Now()))
 	indexes := map[int32]int{}
 	for thresholds := 0; indexes[0]+indexes[1] < 4 || thresholds < 1; {
 		select {
@@ -255,4 +247,50 @@ func TestAutomatic(t *testing.T) {
 		}
 	}
 	require.Equal(t, map[int32]int{0: 2, 1: 2}, indexes)
+}
+
+// Every transaction that was taken is in the next block, whatever the pool is busy with.
+func TestCommitHoldsAll(t *testing.T) {
+	t.Parallel()
+	c := start(t, simchain.Options{Nodes: 1})
+	eth := dial(t, c)
+	for n := range uint64(20) {
+		send(t, c, c.Config().NewRequest(fhevm.EndpointPublicDecrypt, 2*n, time.Now()))
+		send(t, c, c.Config().NewRequest(fhevm.EndpointInputProof, 2*n, time.Now()))
+		head, err := c.Commit(t.Context())
+		require.NoError(t, err)
+		block, err := eth.BlockByNumber(t.Context(), big.NewInt(head))
+		require.NoError(t, err)
+		require.Len(t, block.Transactions(), 2)
+	}
+}
+
+// Without blocks by themselves a chain stands still, also one that makes them until it is told not to.
+func TestMining(t *testing.T) {
+	t.Parallel()
+	c := start(t, simchain.Options{Interval: time.Millisecond, Nodes: 1})
+	ctx := t.Context()
+	require.NoError(t, c.SetMining(ctx, false))
+	tx := send(t, c, c.Config().NewRequest(fhevm.EndpointPublicDecrypt, 1, time.Now()))
+	_, pending, err := c.Eth().TransactionByHash(ctx, tx.Hash())
+	require.NoError(t, err)
+	require.True(t, pending)
+	require.NoError(t, c.Drop(ctx))
+	_, _, err = c.Eth().TransactionByHash(ctx, tx.Hash())
+	require.ErrorIs(t, err, ethereum.NotFound)
+	removed, err := c.Rewind(ctx, 1, false)
+	require.NoError(t, err)
+	require.Zero(t, removed, "the deployment stays")
+	head, err := c.CommitN(ctx, 2)
+	require.NoError(t, err)
+	removed, err = c.Rewind(ctx, 1, false)
+	require.NoError(t, err)
+	require.Equal(t, 1, removed)
+	again, err := c.Commit(ctx)
+	require.NoError(t, err)
+	require.Equal(t, head, again)
+	require.NoError(t, c.Fund(ctx, common.Address{5}, big.NewInt(3)))
+	balance, err := c.Eth().BalanceAt(ctx, common.Address{5}, nil)
+	require.NoError(t, err)
+	require.EqualValues(t, 3, balance.Int64())
 }

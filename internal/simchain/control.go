@@ -8,8 +8,11 @@ import (
 
 	"github.com/ethereum/go-ethereum/common"
 	"github.com/ethereum/go-ethereum/common/hexutil"
+	"github.com/ethereum/go-ethereum/core/types"
 	"github.com/ethereum/go-ethereum/ethclient"
 	"github.com/ethereum/go-ethereum/rpc"
+
+	"dongate/relayer/fhevm"
 )
 
 // callTimeout bounds one step of the simulation.
@@ -85,6 +88,24 @@ func (c *Control) Reorg(ctx context.Context, depth int, drop bool) (replaced int
 func (c *Control) Rewind(ctx context.Context, depth int, drop bool) (removed int, err error) {
 	err = c.call(ctx, &removed, "rewind", depth, drop, false)
 	return removed, err
+}
+
+// SendRequest puts a request into the pool from one of the chain's accounts, as another relayer would, with that account's next
+// nonce. It is mined with the next block.
+func (c *Control) SendRequest(ctx context.Context, from Account, r fhevm.Request) (*types.Transaction, error) {
+	to := c.config.Decryption
+	if r.Kind() == fhevm.KindInputProof {
+		to = c.config.InputVerification
+	}
+	var raw hexutil.Bytes
+	if err := c.call(ctx, &raw, "send", from, to, hexutil.Bytes(r.Calldata())); err != nil {
+		return nil, err
+	}
+	tx := new(types.Transaction)
+	if err := tx.UnmarshalBinary(raw); err != nil {
+		return nil, fmt.Errorf("simchain: send: %w", err)
+	}
+	return tx, nil
 }
 
 func (c *Control) do(ctx context.Context, to common.Address, value *big.Int, data []byte) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/big"
+	"time"
 
 	"github.com/ethereum/go-ethereum/common"
 	"github.com/ethereum/go-ethereum/core/types"
@@ -75,6 +76,15 @@ func (d *dev) deploy(ctx context.Context) error {
 	for i, tx := range txs {
 		if r, err := d.eth.TransactionReceipt(ctx, tx.Hash()); err != nil || r.Status != types.ReceiptStatusSuccessful {
 			return fmt.Errorf("transaction %d did not succeed (%w)", i, err)
+		}
+	}
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !d.backend.indexed() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the index of transactions: %w", ctx.Err())
 		}
 	}
 	c.StartBlock = d.backend.head().Number.Int64() + 1

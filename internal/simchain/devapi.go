@@ -81,6 +81,20 @@ func (a *devAPI) Do(ctx context.Context, to common.Address, value *hexutil.Big, 
 	return a.d.do(ctx, to, (*big.Int)(value), data)
 }
 
+// Send puts a transaction of an account into the pool and returns its bytes.
+func (a *devAPI) Send(ctx context.Context, from Account, to common.Address, data hexutil.Bytes) (hexutil.Bytes, error) {
+	if key, err := from.private(); err != nil || from.Address != addressOf(key) {
+		return nil, errors.New("not an account")
+	}
+	a.d.mu.Lock()
+	defer a.d.mu.Unlock()
+	tx, err := a.d.send(ctx, from, to, new(big.Int), data)
+	if err != nil {
+		return nil, err
+	}
+	return tx.MarshalBinary()
+}
+
 // SetKMS changes how requests are answered from now on; null: not at all.
 func (a *devAPI) SetKMS(o *KMSOptions) error { return a.d.kms.set(o) }
 

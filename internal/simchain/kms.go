@@ -54,6 +54,7 @@ func (o *KMSOptions) check() error {
 type kms struct {
 	eth    *ethclient.Client
 	config Config
+	settle func() // returns when the pool knows what it took
 
 	mu      sync.Mutex // one step at a time; guards the fields below
 	options *KMSOptions
@@ -76,8 +77,8 @@ type answer struct {
 	data []byte
 }
 
-func newKMS(eth *ethclient.Client, c Config, o *KMSOptions) *kms {
-	k := &kms{eth: eth, config: c, options: o}
+func newKMS(eth *ethclient.Client, c Config, settle func(), o *KMSOptions) *kms {
+	k := &kms{eth: eth, config: c, settle: settle, options: o}
 	k.forget()
 	return k
 }
@@ -202,6 +203,7 @@ func (k *kms) calldata(a Accepted, index int, reject bool) []byte {
 // send puts the answers into the pool, each from its node's account.
 func (k *kms) send(ctx context.Context, head *types.Header, due []answer) (int, error) {
 	nonces := make(map[int]uint64)
+	k.settle()
 	for i, a := range due[:min(len(due), maxAnswersAhead)] {
 		nonce, ok := nonces[a.node]
 		if !ok {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math/big"
+	"sync"
 	"time"
 
 	"github.com/ethereum/go-ethereum/common"
@@ -26,7 +27,7 @@ const ChainID = 1337
 const (
 	host = "127.0.0.1"
 	// blockGas lets a block hold what a burst of requests and all their shares need.
-	blockGas = 300_000_000
+	blockGas = 2_000_000_000
 	// poolSlots lets one account have as many transactions waiting as a test of load sends.
 	poolSlots = 1 << 16
 )
@@ -114,25 +115,40 @@ func (b *backend) final() uint64 {
 }
 
 // commit makes one block of the waiting transactions. The beacon reports its failures in the node's log alone, so that a head that
-// did not move is the error.
+// did not move is the error. Every transaction that the pool had taken before is in the block, and the pool knows the block when
+// commit returns: otherwise a transaction that comes while the pool changes to the new head waits for one block more.
 func (b *backend) commit() (*types.Header, error) {
+	b.settle()
 	before := b.head()
 	b.beacon.Commit()
 	after := b.head()
 	if after.Number.Cmp(new(big.Int).Add(before.Number, big.NewInt(1))) != 0 {
 		return nil, fmt.Errorf("no block was made on top of %d", before.Number)
 	}
+	if err := b.eth.TxPool().Sync(); err != nil {
+		return nil, fmt.Errorf("settle the pool: %w", err)
+	}
 	return after, nil
 }
 
+// fence is a transaction that the pool refuses, since its sender has nothing.
+var fence = sync.OnceValue(func() *types.Transaction {
+	a := named("fence")
+	return a.sign(0, &a.Address, new(big.Int), nil)
+})
+
+// settle returns when the pool has sorted in all transactions that it took before: it takes them at once, but sorts them later,
+// and answers to a sender who waits for that come in order.
+func (b *backend) settle() { b.eth.TxPool().Add([]*types.Transaction{fence()}, true) }
+
 // waiting returns how many transactions the next block could hold.
 func (b *backend) waiting() int {
-	if b.eth.TxPool().Sync() != nil {
-		return 0
-	}
 	n, _ := b.eth.TxPool().Stats()
 	return n
 }
+
+// indexed reports whether the node can say of each transaction whether it knows it; before that it answers with errors.
+func (b *backend) indexed() bool { return b.eth.BlockChain().TxIndexDone() }
 
 // rewind makes the block with the given number the head. The transactions of the blocks above go back to the pool, and with drop
 // they and all others are forgotten.

@@ -3,7 +3,6 @@ package simchain_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -11,9 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ethereum/go-ethereum/core/types"
-	"github.com/ethereum/go-ethereum/ethclient"
 	"github.com/ethereum/go-ethereum/rpc"
+	"github.com/gorilla/websocket"
 	"github.com/stretchr/testify/require"
 
 	"dongate/internal/simchain"
@@ -166,74 +164,107 @@ func TestProxyChance(t *testing.T) {
 	require.Regexp(t, `^\.\..*\.`, first)
 }
 
+// connection is one WebSocket through a proxy.
+type connection struct {
+	t  *testing.T
+	ws *websocket.Conn
+	id int
+}
+
+func connect(t *testing.T, p *simchain.Proxy) *connection {
+	t.Helper()
+	ws, resp, err := websocket.DefaultDialer.DialContext(t.Context(), p.WS(), nil)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	t.Cleanup(func() { _ = ws.Close() })
+	require.NoError(t, ws.SetReadDeadline(time.Now().Add(20*time.Second)))
+	return &connection{t: t, ws: ws}
+}
+
+func (c *connection) call(method string, params ...any) {
+	c.t.Helper()
+	c.id++
+	if params == nil {
+		params = []any{}
+	}
+	require.NoError(c.t, c.ws.WriteJSON(map[string]any{"jsonrpc": "2.0", "id": c.id, "method": method, "params": params}))
+}
+
+// read returns the next answer or notification in few words.
+func (c *connection) read() string {
+	c.t.Helper()
+	_, body, err := c.ws.ReadMessage()
+	if err != nil {
+		return "closed"
+	}
+	var m struct {
+		Result json.RawMessage
+		Error  *struct{ Message string }
+		Params struct{ Result struct{ Number string } }
+	}
+	switch err := json.Unmarshal(body, &m); {
+	case err != nil:
+		return string(body)
+	case m.Error != nil:
+		return m.Error.Message
+	case m.Params.Result.Number != "":
+		return "head " + m.Params.Result.Number
+	default:
+		return string(m.Result)
+	}
+}
+
 func TestProxySocket(t *testing.T) {
 	t.Parallel()
 	c := start(t, simchain.Options{Nodes: 1})
 	p := proxy(t, c.Config())
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	dial := func() *ethclient.Client {
-		eth, err := ethclient.DialContext(ctx, p.WS())
-		require.NoError(t, err)
-		t.Cleanup(eth.Close)
-		return eth
+	ctx := t.Context()
+	one := connect(t, p)
+	ask := func(f simchain.Fault, more func(*simchain.Rule)) string {
+		r := simchain.Rule{Method: "eth_chainId", Fault: f, Times: 1}
+		if more != nil {
+			more(&r)
+		}
+		p.SetRules(r)
+		one.call("eth_chainId")
+		return one.read()
 	}
-	eth := dial()
-	_, err := eth.BlockNumber(ctx)
-	require.NoError(t, err)
+	require.Equal(t, `"0x539"`, ask("", nil))
+	require.Equal(t, "internal error", ask(simchain.FaultError, nil))
+	require.Equal(t, `"0x53b"`, ask(simchain.FaultOffset, func(r *simchain.Rule) { r.Delta = 2 }))
+	require.Equal(t, "null", ask(simchain.FaultNull, nil))
+	require.Equal(t, `"0x539"`, ask(simchain.FaultSlow, func(r *simchain.Rule) { r.Delay = time.Millisecond }))
+	require.Equal(t, "<html>not JSON</html>", ask(simchain.FaultGarbage, nil))
+	for _, f := range []simchain.Fault{simchain.FaultCut, simchain.FaultStatus, simchain.FaultDrop} {
+		require.Equal(t, "closed", ask(f, nil))
+		one = connect(t, p)
+	}
+	p.SetRules(simchain.Rule{Method: "eth_chainId", Fault: simchain.FaultHang, Times: 1})
+	one.call("eth_chainId")
+	one.call("net_version")
+	require.Equal(t, `"1337"`, one.read(), "the first is never answered")
 
-	p.SetRules(simchain.Rule{Method: "eth_blockNumber", Fault: simchain.FaultError, Times: 1}, simchain.Rule{Method: "eth_blockNumber", Fault: simchain.FaultOffset, Delta: 100, Times: 1})
-	_, err = eth.BlockNumber(ctx)
-	require.ErrorContains(t, err, "internal error")
-	n, err := eth.BlockNumber(ctx)
-	require.NoError(t, err)
-	require.EqualValues(t, 101, n)
-
-	heads := make(chan *types.Header, 10)
-	sub, err := eth.SubscribeNewHead(ctx, heads)
-	require.NoError(t, err)
-	p.SetRules(simchain.Rule{Method: "eth_subscription", Fault: simchain.FaultRepeat, Times: 1}, simchain.Rule{Method: "eth_subscription", Fault: simchain.FaultDrop, Times: 1})
-	for range 3 {
+	one.call("eth_subscribe", "newHeads")
+	require.Regexp(t, `^"0x`, one.read())
+	p.SetRules(simchain.Rule{Method: "eth_subscription", Fault: simchain.FaultRepeat, Times: 1},
+		simchain.Rule{Method: "eth_subscription", Fault: simchain.FaultDrop, Times: 1},
+		simchain.Rule{Method: "eth_subscription", Fault: simchain.FaultSlow, Times: 1, Delay: time.Millisecond},
+		simchain.Rule{Method: "eth_subscription", Fault: simchain.FaultCut})
+	for range 4 {
 		_, err := c.Commit(ctx)
 		require.NoError(t, err)
 	}
-	var numbers []int64
-	for range 3 {
-		select {
-		case h := <-heads:
-			numbers = append(numbers, h.Number.Int64())
-		case <-ctx.Done():
-			t.Fatal("no heads")
-		}
-	}
-	require.Equal(t, []int64{2, 2, 4}, numbers, "the first twice, the second never")
+	require.Equal(t, []string{"head 0x2", "head 0x2", "head 0x4", "closed"}, []string{one.read(), one.read(), one.read(), one.read()},
+		"the first twice, the second never")
 
-	p.SetRules(simchain.Rule{Method: "eth_subscription", Fault: simchain.FaultCut, Times: 1})
-	_, err = c.Commit(ctx)
-	require.NoError(t, err)
-	select {
-	case err := <-sub.Err():
-		require.Error(t, err)
-	case <-ctx.Done():
-		t.Fatal("not cut")
-	}
-
-	for _, f := range []simchain.Fault{simchain.FaultCut, simchain.FaultDrop, simchain.FaultGarbage} {
-		p.SetRules(simchain.Rule{Method: "eth_chainId", Fault: f, Times: 1})
-		_, err := dial().ChainID(ctx)
-		require.Error(t, err, f)
-	}
-	p.SetRules(simchain.Rule{Method: "eth_chainId", Fault: simchain.FaultHang, Times: 1})
-	short, stop := context.WithCancel(ctx)
-	go func() {
-		_ = p.Wait(ctx, simchain.FaultHang, 1)
-		stop()
-	}()
-	_, err = dial().ChainID(short)
-	require.ErrorIs(t, err, context.Canceled)
-	eth = dial()
+	one = connect(t, p)
 	p.SetDown(true)
-	_, err = eth.BlockNumber(ctx)
+	require.Equal(t, "closed", one.read())
+	_, resp, err := websocket.DefaultDialer.DialContext(ctx, p.WS(), nil)
 	require.Error(t, err)
-	require.False(t, errors.Is(err, context.DeadlineExceeded))
+	require.Nil(t, resp)
+	p.SetDown(false)
+	one = connect(t, p)
+	p.Close()
+	require.Equal(t, "closed", one.read())
 }
