@@ -111,6 +111,9 @@ func (d *dispatcher) sweep(ctx context.Context, k fhevm.Kind) {
 				d.complain(ctx, "rows cannot be claimed", err)
 				break
 			}
+			if len(jobs) > 0 {
+				d.o.pass(pointClaimed)
+			}
 			for _, j := range jobs {
 				d.take(ctx, row{k, j.ID}, j.State)
 			}

@@ -63,6 +63,7 @@ func (d *dispatcher) apply(ctx context.Context, l types.Log, unresolved map[stor
 	if err != nil {
 		return err
 	}
+	d.o.pass(pointApplied)
 	d.metrics.events.WithLabelValues(string(kind), string(out)).Inc()
 	return nil
 }

@@ -205,6 +205,7 @@ func (d *dispatcher) land(ctx context.Context, j store.Job, a store.Attempt, rec
 	if !d.stands(ctx, at) {
 		return false
 	}
+	d.o.pass(pointMined)
 	hash := store.Hash(a.Hash)
 	if receipt.Status == types.ReceiptStatusSuccessful && !a.Cancels {
 		if ref, ok := fhevm.RequestReference(j.Kind, d.o.contract(j.Kind), receipt.Logs); ok {
@@ -230,6 +231,7 @@ func (d *dispatcher) land(ctx context.Context, j store.Job, a store.Attempt, rec
 	if !d.stillStands(ctx, hash, at) {
 		return false
 	}
+	d.o.pass(pointFailed)
 	d.fail(ctx, j, cause, reason)
 	return true
 }
@@ -237,6 +239,7 @@ func (d *dispatcher) land(ctx context.Context, j store.Job, a store.Attempt, rec
 // received stores a receipt with a request in it, and applies the events that came before.
 func (d *dispatcher) received(ctx context.Context, j store.Job, hash store.Hash, at store.Block, ref store.Hash) bool {
 	moved, early, err := d.o.Store.Receipt(ctx, j.Kind, j.ID, hash, at, ref)
+	d.o.pass(pointReceived)
 	if err != nil {
 		d.complain(ctx, "a receipt cannot be stored", err)
 		return false

@@ -141,6 +141,7 @@ func (f *follower) step(ctx context.Context) (moved bool, err error) {
 	if !moved {
 		return false, errors.New("the cursor is another dispatcher's")
 	}
+	f.o.pass(pointCursor)
 	f.metrics.cursor.Set(float64(to))
 	f.span = min(f.o.MaxBlocksPerQuery, 2*f.span)
 	return true, f.o.Store.ForgetBlocks(ctx, to-keepBlocks)

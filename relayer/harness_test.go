@@ -24,6 +24,7 @@ import (
 
 func TestMain(m *testing.M) {
 	simchain.RunIfChild()
+	runIfChild()
 	var ignored []goleak.Option
 	for _, f := range simchain.Leftovers() {
 		ignored = append(ignored, goleak.IgnoreAnyFunction(f))
@@ -40,14 +41,15 @@ func TestMain(m *testing.M) {
 
 // house is a relayer, its database and its chain.
 type house struct {
-	t     testing.TB
-	chain *simchain.Control
-	net   simchain.Config
-	store *store.Store
-	db    *storage.DB
-	o     Options
-	nodes []string // URLs that the relayer is given; nil: the chain's own
-	ws    []string
+	t      testing.TB
+	chain  *simchain.Control
+	net    simchain.Config
+	store  *store.Store
+	db     *storage.DB
+	config storage.Config
+	o      Options
+	nodes  []string // URLs that the relayer is given; nil: the chain's own
+	ws     []string
 }
 
 // interval is how often the chain makes a block in tests that do not make them themselves.
@@ -63,9 +65,10 @@ func newHouse(t testing.TB, driver string, o simchain.Options) *house {
 
 func newHouseOn(t testing.TB, driver string, c *simchain.Control) *house {
 	t.Helper()
-	db := storagetest.Open(t, storagetest.Config(t, driver))
+	config := storagetest.Config(t, driver)
+	db := storagetest.Open(t, config)
 	require.NoError(t, db.Migrate(t.Context(), store.Domain))
-	return &house{t: t, chain: c, net: c.Config(), db: db, store: store.New(db, store.Options{})}
+	return &house{t: t, chain: c, net: c.Config(), db: db, config: config, store: store.New(db, store.Options{})}
 }
 
 // options are those of a relayer that is in a hurry.

@@ -61,7 +61,26 @@ type Options struct {
 	StopWithin    time.Duration // what workers have to stop in when the lock is lost; 0: 5 s
 
 	Metrics prometheus.Registerer // nil: none
+
+	// pass is told where a worker is, so that tests can end the process there. nil: nobody is told.
+	pass func(point string)
 }
+
+// The points between which a process can end.
+const (
+	pointClaimed  = "claimed"
+	pointReady    = "ready"
+	pointSigned   = "signed"
+	pointStored   = "stored"
+	pointSent     = "sent"
+	pointMined    = "mined"
+	pointReceived = "received"
+	pointApplied  = "applied"
+	pointCursor   = "cursor"
+	pointFailed   = "failed"
+)
+
+var points = []string{pointClaimed, pointReady, pointSigned, pointStored, pointSent, pointMined, pointReceived, pointApplied, pointCursor, pointFailed}
 
 // Queue limits how fast one kind is sent.
 type Queue struct{ TPS float64 } // 0: no limit
@@ -89,6 +108,9 @@ func (o *Options) defaults() error {
 	}
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.pass == nil {
+		o.pass = func(string) {}
 	}
 	for value, standard := range map[*time.Duration]time.Duration{
 		&o.ReadinessTimeout: 30 * time.Minute, &o.ReadinessPoll: 3 * time.Second, &o.PollInterval: 2 * time.Second,

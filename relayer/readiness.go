@@ -127,6 +127,7 @@ func (d *dispatcher) askReady(ctx context.Context, j store.Job, allowed bool) {
 		d.release(r)
 	case err == nil && ready:
 		moved, err := d.o.Store.Ready(ctx, d.owner(r))
+		d.o.pass(pointReady)
 		d.moved(ctx, j, fhevm.StateProcessing, moved, err)
 	case errors.As(err, &revert) && !revert.Retry:
 		cause := revert.Cause

@@ -90,8 +90,10 @@ func (d *dispatcher) send(ctx context.Context, j store.Job) {
 			nonce := d.nonces.take()
 			var a store.Attempt
 			if a, err = d.sign(c, nonce, fee); err == nil {
+				d.o.pass(pointSigned)
 				var moved bool
 				moved, err = d.o.Store.BeginSend(ctx, d.owner(r), a)
+				d.o.pass(pointStored)
 				switch {
 				case err == nil && moved:
 					d.metrics.moved(d.o.Now(), j, fhevm.StateTxInFlight)
@@ -234,6 +236,7 @@ func (d *dispatcher) push(ctx context.Context, a store.Attempt, wait bool) (*typ
 	if errors.Is(err, chain.ErrNoSync) {
 		err = d.o.Send.SendRaw(ctx, a.Raw)
 	}
+	d.o.pass(pointSent)
 	class := chain.SendError(err)
 	if errors.Is(err, chain.ErrSyncTimeout) {
 		class = chain.Known
