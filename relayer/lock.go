@@ -119,8 +119,8 @@ func (l PostgresLock) Acquire(ctx context.Context) (Held, error) {
 		var pid uint32
 		if err == nil {
 			if got, pid, err = l.try(ctx, conn); got {
-				h := &postgresHeld{lost: make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{})}
-				go h.beat(l, conn, pid)
+				h := &postgresHeld{pid: pid, lost: make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{})}
+				go h.beat(l, conn)
 				return h, nil
 			}
 		}
@@ -166,6 +166,7 @@ func (l PostgresLock) try(ctx context.Context, conn *pgx.Conn) (got bool, pid ui
 }
 
 type postgresHeld struct {
+	pid              uint32 // of the server's process
 	once             sync.Once
 	lost, stop, done chan struct{}
 }
@@ -178,7 +179,7 @@ func (h *postgresHeld) Release() {
 }
 
 // beat proves again and again that the session is the one that got the lock.
-func (h *postgresHeld) beat(l PostgresLock, conn *pgx.Conn, pid uint32) {
+func (h *postgresHeld) beat(l PostgresLock, conn *pgx.Conn) {
 	defer close(h.done)
 	defer closeConn(conn, l.queryTimeout())
 	for {
@@ -191,7 +192,7 @@ func (h *postgresHeld) beat(l PostgresLock, conn *pgx.Conn, pid uint32) {
 		var now uint32
 		err := conn.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&now)
 		cancel()
-		if err != nil || now != pid {
+		if err != nil || now != h.pid {
 			close(h.lost)
 			return
 		}
