@@ -60,7 +60,8 @@ func openSQLite(ctx context.Context, c Config, path, writeSync string) (*DB, err
 	}
 	reader.SetMaxOpenConns(c.MaxReadConns)
 	reader.SetMaxIdleConns(c.MaxReadConns)
-	db := &DB{backend: SQLite, log: c.Log, read: reader, write: newBusyRetry(writer, c.Log), path: path, changes: changes}
+	write := newBusyRetry(writer, c.Log)
+	db := &DB{backend: SQLite, log: c.Log, read: reader, write: write, path: path, changes: changes}
 	changes.db = db
 
 	// The writer connects first: it turns a new file into one with a write-ahead log, which needs the file to itself for a moment
@@ -78,6 +79,7 @@ func openSQLite(ctx context.Context, c Config, path, writeSync string) (*DB, err
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, errors.Join(err, db.Close()))
 	}
+	write.sameFile = db.SameFile
 	return db, nil
 }
 

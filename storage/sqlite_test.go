@@ -351,3 +351,29 @@ func TestPublicFileIsWarnedOf(t *testing.T) {
 	storagetest.Open(t, config)
 	require.Len(t, logs.FilterMessageSnippet("can be read by other users").All(), 1)
 }
+
+// Whoever writes is told that the file was removed or replaced: a statement and a transaction alike.
+func TestFileReplaced(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(path string) error{
+		"removed":  os.Remove,
+		"replaced": func(path string) error { return errors.Join(os.Rename(path, path+".old"), os.WriteFile(path, nil, 0o600)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "x.db")
+			db, err := storage.Open(t.Context(), storage.Config{Driver: storage.DriverSQLite, DSN: path})
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = db.Close() })
+			_, err = db.Write().Exec("CREATE TABLE x (a INTEGER) STRICT")
+			require.NoError(t, err)
+			require.NoError(t, change(path))
+			_, err = db.Write().Exec("INSERT INTO x VALUES (1)")
+			require.ErrorIs(t, err, storage.ErrFileReplaced)
+			_, err = db.Write().Begin()
+			require.ErrorIs(t, err, storage.ErrFileReplaced)
+			err = storage.RunInTx(t.Context(), db.Write(), func(context.Context, *sql.Tx) error { return nil })
+			require.ErrorIs(t, err, storage.ErrFileReplaced)
+		})
+	}
+}

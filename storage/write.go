@@ -17,6 +17,7 @@ import (
 // Exec and ExecContext take one statement. On SQLite a statement that finds the database busy is tried four times in all, 10, 20 and
 // 40 ms apart plus up to half of that, on top of the 5 s that each try waits; then its error is returned as it came. Begin and what runs
 // inside a transaction are not retried: only the whole transaction can be, see [RunInTx]. Statements that return rows run in a transaction.
+// Neither a statement nor a transaction begins when the file is no longer the one that was opened: [ErrFileReplaced].
 type WriteDB interface {
 	Begin() (*sql.Tx, error)
 	// BeginTx refuses read-only transactions: they belong to [DB.Read].
@@ -51,24 +52,41 @@ func (w pgWrite) BeginTx(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, err
 // busyRetry is SQLite's writing connection as a WriteDB.
 type busyRetry struct {
 	*sql.DB
-	log *zap.Logger
+	log      *zap.Logger
+	sameFile func() error // asked before every write; nil: not
 }
 
-func newBusyRetry(db *sql.DB, log *zap.Logger) *busyRetry { return &busyRetry{db, log} }
+func newBusyRetry(db *sql.DB, log *zap.Logger) *busyRetry { return &busyRetry{DB: db, log: log} }
+
+func (w *busyRetry) check() error {
+	if w.sameFile == nil {
+		return nil
+	}
+	return w.sameFile()
+}
 
 func (w *busyRetry) BeginTx(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error) {
 	// The driver begins it without the write lock, and a write in it could then fail half-way.
 	if opts != nil && opts.ReadOnly {
 		return nil, errReadOnlyTx
 	}
+	if err := w.check(); err != nil {
+		return nil, err
+	}
 	return w.DB.BeginTx(ctx, opts)
 }
+
+// Begin is BeginTx for those who need no options.
+func (w *busyRetry) Begin() (*sql.Tx, error) { return w.BeginTx(context.Background(), nil) }
 
 func (w *busyRetry) Exec(query string, args ...any) (sql.Result, error) {
 	return w.ExecContext(context.Background(), query, args...)
 }
 
 func (w *busyRetry) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	if err := w.check(); err != nil {
+		return nil, err
+	}
 	var result sql.Result
 	err := retryBusy(ctx, w.log, func() (err error) {
 		result, err = w.DB.ExecContext(ctx, query, args...)

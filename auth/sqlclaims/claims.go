@@ -104,8 +104,8 @@ func Open(ctx context.Context, db *storage.DB, o Options) (*Claims, error) {
 		db: db, options: o, sql: s,
 		answers: rate.NewLimiter(rate.Limit(float64(o.MaxAnswerBytes)/o.AnswerPeriod.Seconds()), o.MaxAnswerBytes),
 		wake:    make(chan struct{}, 1), stopped: make(chan struct{}),
+		broken: true, // until a transaction shows that claims can be written
 	}
-	c.broken = true // until a transaction shows that claims can be written
 	c.timer = time.AfterFunc(time.Hour, c.flush)
 	c.timer.Stop()
 	go c.write()
@@ -291,7 +291,7 @@ func (c *Claims) Activity() auth.Activity {
 }
 
 // Ping implements [auth.StoredClaims]: it reads; at first, and after a transaction that failed, it makes a claim of its own, which
-// expires at once.
+// expires within the timeout of a transaction.
 func (c *Claims) Ping(ctx context.Context) error {
 	c.mu.Lock()
 	broken := c.broken

@@ -92,7 +92,7 @@ func newPerSize(text func(n int) string) perSize {
 var (
 	insertTokens   = newPerSize(insertTokensSQL)
 	insertRequests = newPerSize(insertRequestsSQL)
-	endMany        = newPerSize(endsSQL)
+	endRequests    = newPerSize(endsSQL)
 )
 
 var numbers = regexp.MustCompile(`\$\d+`)
@@ -342,7 +342,7 @@ func (s *statements) endMany(ctx context.Context, tx *sql.Tx, marks []mark, part
 			at[marks[i].request] = i
 		}
 	}
-	rows, err := tx.QueryContext(ctx, endMany[len(part)], append(args, now)...)
+	rows, err := tx.QueryContext(ctx, endRequests[len(part)], append(args, now)...)
 	if err != nil {
 		return err
 	}

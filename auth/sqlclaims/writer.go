@@ -122,15 +122,12 @@ func (c *Claims) commit(b batch) bool {
 	now, start := c.options.Now(), time.Now()
 	var found outcomes
 	committing := false // the transaction may have taken effect
-	err := c.db.SameFile()
-	if err == nil {
-		err = storage.RunInTx(ctx, c.db.Write(), func(ctx context.Context, tx *sql.Tx) (err error) {
-			committing = false
-			found, err = c.sql.run(ctx, tx, b, floor(now))
-			committing = err == nil
-			return err
-		})
-	}
+	err := storage.RunInTx(ctx, c.db.Write(), func(ctx context.Context, tx *sql.Tx) (err error) {
+		committing = false
+		found, err = c.sql.run(ctx, tx, b, floor(now))
+		committing = err == nil
+		return err
+	})
 	c.note(len(b.claims), time.Since(start), err)
 	if err != nil {
 		c.failed(b, err, committing && !rolledBack(err))
