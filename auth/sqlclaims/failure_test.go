@@ -4,9 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"net/url"
 	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -107,7 +105,7 @@ func TestConnectionsCut(t *testing.T) {
 	var failed atomic.Int64
 	config := storagetest.Config(t, storage.DriverPostgres)
 	killer := storagetest.Open(t, config)
-	config.DSN = withParameter(t, config.DSN, "application_name", "cut")
+	config.DSN = storagetest.WithParameter(config.DSN, "application_name", "cut")
 	db := storagetest.Open(t, config)
 	migrate(t, db)
 	c := opened(t, db, Options{})
@@ -153,20 +151,6 @@ func isClosed(c chan struct{}) bool {
 	default:
 		return false
 	}
-}
-
-// withParameter adds a parameter to a connection string in either form.
-func withParameter(t *testing.T, dsn, name, value string) string {
-	t.Helper()
-	if !strings.Contains(dsn, "://") {
-		return dsn + " " + name + "=" + value
-	}
-	u, err := url.Parse(dsn)
-	require.NoError(t, err)
-	q := u.Query()
-	q.Set(name, value)
-	u.RawQuery = q.Encode()
-	return u.String()
 }
 
 // A database that is full refuses claims, says why, and takes them again when there is room.
@@ -260,7 +244,7 @@ func TestNotReadyWithoutTheRightToWrite(t *testing.T) {
 	t.Parallel()
 	config := storagetest.Config(t, storage.DriverPostgres)
 	migrate(t, storagetest.Open(t, config))
-	config.DSN = withParameter(t, config.DSN, "default_transaction_read_only", "on")
+	config.DSN = storagetest.WithParameter(config.DSN, "default_transaction_read_only", "on")
 	c := opened(t, storagetest.Open(t, config), Options{})
 	require.Error(t, c.Ping(t.Context()))
 }

@@ -65,14 +65,19 @@ func newSchema(t testing.TB, dsn string) string {
 	schema := "test_" + strings.ToLower(rand.Text())
 	execute(t, dsn, "CREATE SCHEMA "+schema)
 	t.Cleanup(func() { execute(t, dsn, "DROP SCHEMA "+schema+" CASCADE") })
-	if strings.Contains(dsn, "://") {
-		separator := "?"
-		if strings.Contains(dsn, "?") {
-			separator = "&"
-		}
-		return dsn + separator + "search_path=" + schema
+	return WithParameter(dsn, "search_path", schema)
+}
+
+// WithParameter returns a PostgreSQL connection string, of either form, with one more parameter. The value needs no quotes.
+func WithParameter(dsn, name, value string) string {
+	separator := " "
+	switch {
+	case strings.Contains(dsn, "://") && strings.Contains(dsn, "?"):
+		separator = "&"
+	case strings.Contains(dsn, "://"):
+		separator = "?"
 	}
-	return dsn + " search_path=" + schema
+	return dsn + separator + name + "=" + value
 }
 
 // execute runs a statement on a connection of its own. It works in cleanups, when the test's context has ended.
