@@ -36,18 +36,10 @@ func TestSoakKilledGateway(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, map[string]any{"driver": storage.DriverSQLite, "dsn": filepath.Join(t.TempDir(), "claims.db")})
 	f.start(0)
-	stop := f.load(8)
-	deadline := time.Now().Add(soak.For(2 * time.Second))
-	rounds := 0
-	for ; rounds < 2 || time.Now().Before(deadline); rounds++ {
-		f.progress(20 + rand.IntN(100))
+	f.endure(func() {
 		f.kill(0)
 		f.start(0)
-	}
-	f.progress(20)
-	stop()
-	f.judge()
-	t.Logf("%d kills, %d requests dispatched, %d replays refused", rounds, f.dispatched(), f.refused.Load())
+	})
 }
 
 // Two gateways share a PostgreSQL server, which is killed and started again while clients send every token to both at once. Each is
@@ -58,19 +50,27 @@ func TestSoakKilledPostgres(t *testing.T) {
 	f := newFleet(t, 2, map[string]any{"driver": storage.DriverPostgres, "dsn": cluster.DSN()})
 	f.start(0)
 	f.start(1)
+	f.endure(func() {
+		cluster.Kill(t)
+		f.unavailable()
+		cluster.Start(t)
+	})
+}
+
+// endure has clients load the gateways while something is killed again and again, and judges what was dispatched.
+func (f *fleet) endure(kill func()) {
+	f.Helper()
 	stop := f.load(8)
 	deadline := time.Now().Add(soak.For(2 * time.Second))
 	rounds := 0
 	for ; rounds < 2 || time.Now().Before(deadline); rounds++ {
 		f.progress(20 + rand.IntN(100))
-		cluster.Kill(t)
-		f.unavailable()
-		cluster.Start(t)
+		kill()
 	}
 	f.progress(20)
 	stop()
 	f.judge()
-	t.Logf("%d kills, %d requests dispatched, %d replays refused", rounds, f.dispatched(), f.refused.Load())
+	f.Logf("%d kills, %d requests dispatched, %d replays refused", rounds, f.dispatched(), f.refused.Load())
 }
 
 // One token sent to two gateways on one PostgreSQL server at the same instant is dispatched by one of them, in each of 200 rounds.
