@@ -308,17 +308,19 @@ func (c *Claims) Ping(ctx context.Context) error {
 	return err
 }
 
-// Stats implements [auth.Claims]: exact, or as old as a hundred times what counting takes if that is more than an instant.
+// Stats implements [auth.Claims]: exact, or as old as a hundred times what counting takes if that is more than an instant; that holds for a
+// count that fails too.
 func (c *Claims) Stats(ctx context.Context) (claims, ids int, err error) {
 	return c.counts.get(ctx, c.sql, c.options)
 }
 
-// counts remembers a count that took long.
+// counts remembers a count that took long, and one that failed.
 type counts struct {
 	mu         sync.Mutex // held while counting, so that scrapes do not count side by side
 	goodUntil  time.Time  // by the wall clock
 	tokens     int
 	requestIDs int
+	err        error
 }
 
 // cheap is what a count may take to be made anew every time.
@@ -329,15 +331,14 @@ func (n *counts) get(ctx context.Context, s *statements, o Options) (int, int, e
 	defer n.mu.Unlock()
 	start := time.Now()
 	if start.Before(n.goodUntil) && !o.alwaysCount {
-		return n.tokens, n.requestIDs, nil
+		return n.tokens, n.requestIDs, n.err
 	}
-	tokens, ids, err := s.count(ctx, floor(o.Now()))
-	if err != nil {
-		return 0, 0, fmt.Errorf("counting claims: %w", err)
+	n.tokens, n.requestIDs, n.err = s.count(ctx, floor(o.Now()))
+	if n.err != nil {
+		n.tokens, n.requestIDs, n.err = 0, 0, fmt.Errorf("counting claims: %w", n.err)
 	}
-	n.tokens, n.requestIDs = tokens, ids
 	if took := time.Since(start); took > cheap {
 		n.goodUntil = time.Now().Add(100 * took)
 	}
-	return tokens, ids, nil
+	return n.tokens, n.requestIDs, n.err
 }

@@ -248,3 +248,22 @@ func TestNotReadyWithoutTheRightToWrite(t *testing.T) {
 	c := opened(t, storagetest.Open(t, config), Options{})
 	require.Error(t, c.Ping(t.Context()))
 }
+
+// A count that takes long and fails is not tried again with every scrape.
+func TestCountThatFails(t *testing.T) {
+	t.Parallel()
+	db := storagetest.Open(t, storagetest.Config(t, storage.DriverPostgres))
+	migrate(t, db)
+	c := opened(t, db, Options{})
+	tx, err := db.Write().Begin()
+	require.NoError(t, err)
+	_, err = tx.Exec("LOCK TABLE request_ids IN ACCESS EXCLUSIVE MODE")
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*cheap)
+	defer cancel()
+	_, _, first := c.Stats(ctx)
+	require.Error(t, first)
+	_, _, second := c.Stats(t.Context()) // would wait for the lock
+	require.Equal(t, first, second)
+	require.NoError(t, tx.Rollback())
+}
