@@ -220,7 +220,7 @@ func TestReorgFinal(t *testing.T) {
 func TestAutomatic(t *testing.T) {
 	t.Parallel()
 	c := start(t, simchain.Options{Interval: 5 * time.Millisecond, Nodes: 3, Threshold: 2, KMS: &simchain.KMSOptions{Duplicates: 1, Shuffle: true, Missing: 1, Seed: 3}})
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	logs := make(chan types.Log, 100)
 	ws, err := ethclient.DialContext(ctx, c.Config().WS)
@@ -254,7 +254,7 @@ func TestCommitHoldsAll(t *testing.T) {
 	t.Parallel()
 	c := start(t, simchain.Options{Nodes: 1})
 	eth := dial(t, c)
-	for n := range uint64(20) {
+	for n := range uint64(8) {
 		send(t, c, c.Config().NewRequest(fhevm.EndpointPublicDecrypt, 2*n, time.Now()))
 		send(t, c, c.Config().NewRequest(fhevm.EndpointInputProof, 2*n, time.Now()))
 		head, err := c.Commit(t.Context())

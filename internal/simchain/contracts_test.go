@@ -1,8 +1,13 @@
 package simchain_test
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"math/big"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -15,6 +20,7 @@ import (
 
 	"dongate/internal/simchain"
 	"dongate/relayer/fhevm"
+	"dongate/testdata/contracts"
 )
 
 // The committed contracts have the functions, events and errors that the relayer knows.
@@ -51,6 +57,26 @@ func TestABI(t *testing.T) {
 		require.True(t, found, e.Signature)
 	}
 	require.Panics(t, func() { simchain.ContractOf("Nothing") })
+}
+
+// What is committed was compiled from what is committed.
+func TestCompiled(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join("..", "..", "testdata", "contracts")
+	files, err := filepath.Glob(filepath.Join(dir, "*.sol"))
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	files = append(files, filepath.Join(dir, "compile.mjs"), filepath.Join(dir, "package.json"))
+	slices.Sort(files)
+	hash := sha256.New()
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		require.NoError(t, err)
+		hash.Write(slices.Concat([]byte(filepath.Base(f)), []byte{0}, text, []byte{0}))
+	}
+	var compiled struct{ Sources string }
+	require.NoError(t, json.Unmarshal(contracts.JSON, &compiled))
+	require.Equal(t, hex.EncodeToString(hash.Sum(nil)), compiled.Sources, "run make contracts")
 }
 
 // call asks a contract and returns its answer or what it reverts with.

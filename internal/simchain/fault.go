@@ -24,7 +24,7 @@ const (
 	FaultGarbage Fault = "garbage" // the answer is not JSON
 	FaultNull    Fault = "null"    // the result is null, as where a node does not know a receipt
 	FaultResult  Fault = "result"  // the result is Result
-	FaultOffset  Fault = "offset"  // Delta is added to the result, a quantity such as a nonce
+	FaultOffset  Fault = "offset"  // Delta is added to the result, a quantity such as a nonce, down to 0
 	FaultShuffle Fault = "shuffle" // the elements of the result, such as logs, come in another order
 	FaultRepeat  Fault = "repeat"  // each element of the result comes twice; a notification is sent twice
 )
@@ -86,6 +86,9 @@ func alter(rule Rule, r *rand.Rand, result json.RawMessage) json.RawMessage {
 		var n hexutil.Uint64
 		if json.Unmarshal(result, &n) != nil {
 			return result
+		}
+		if rule.Delta < 0 && uint64(n) < uint64(-rule.Delta) {
+			return mustJSON(hexutil.Uint64(0))
 		}
 		return mustJSON(hexutil.Uint64(uint64(n) + uint64(rule.Delta)))
 	case FaultShuffle, FaultRepeat:

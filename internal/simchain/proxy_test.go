@@ -81,6 +81,7 @@ func TestProxyFaults(t *testing.T) {
 		{"shuffle", node, simchain.Rule{Fault: simchain.FaultShuffle}, `["0x3","0x4","0x2","0x1"]`, nil},
 		{"repeat", node, simchain.Rule{Fault: simchain.FaultRepeat}, `["0x1","0x1","0x2","0x2","0x3","0x3","0x4","0x4"]`, nil},
 		{"offset", quantity, simchain.Rule{Fault: simchain.FaultOffset, Delta: -2}, `"0x3"`, nil},
+		{"offset below zero", quantity, simchain.Rule{Fault: simchain.FaultOffset, Delta: -6}, `"0x0"`, nil},
 		{"offset of a list", node, simchain.Rule{Fault: simchain.FaultOffset, Delta: 1}, `["0x1","0x2","0x3","0x4"]`, nil},
 		{"repeated quantity", quantity, simchain.Rule{Fault: simchain.FaultRepeat}, `"0x5"`, nil},
 	} {
@@ -177,7 +178,7 @@ func connect(t *testing.T, p *simchain.Proxy) *connection {
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
 	t.Cleanup(func() { _ = ws.Close() })
-	require.NoError(t, ws.SetReadDeadline(time.Now().Add(20*time.Second)))
+	require.NoError(t, ws.SetReadDeadline(time.Now().Add(time.Minute)))
 	return &connection{t: t, ws: ws}
 }
 

@@ -1,5 +1,6 @@
-// Compiles every contract beside this file and writes its ABI and bytecode to contracts.json. What it writes depends on the
-// sources and the pinned compiler alone.
+// Compiles every contract beside this file and writes its ABI and bytecode to contracts.json. What it writes depends on this
+// file, the sources and the pinned compiler alone; their hash is written too, so that a test notices what was not compiled again.
+import { createHash } from 'node:crypto';
 import { readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -26,6 +27,11 @@ const messages = output.errors ?? [];
 for (const m of messages) console.error(m.formattedMessage);
 if (messages.some((m) => m.severity === 'error')) process.exit(1);
 
+const hash = createHash('sha256');
+for (const file of [...Object.keys(sources), 'compile.mjs', 'package.json'].sort()) {
+  hash.update(`${file}\0`).update(readFileSync(join(here, file))).update('\0');
+}
+
 const contracts = {};
 for (const file of Object.keys(output.contracts).sort()) {
   for (const [name, c] of Object.entries(output.contracts[file]).sort(([a], [b]) => (a < b ? -1 : 1))) {
@@ -35,4 +41,4 @@ for (const file of Object.keys(output.contracts).sort()) {
 const lines = Object.keys(contracts)
   .sort()
   .map((name) => `  ${JSON.stringify(name)}: {\n    "abi": ${JSON.stringify(contracts[name].abi)},\n    "bytecode": "${contracts[name].bytecode}"\n  }`);
-writeFileSync(join(here, 'contracts.json'), `{\n  "compiler": ${JSON.stringify(solc.version())},\n  "contracts": {\n${lines.join(',\n')}\n  }\n}\n`);
+writeFileSync(join(here, 'contracts.json'), `{\n  "compiler": ${JSON.stringify(solc.version())},\n  "sources": "${hash.digest('hex')}",\n  "contracts": {\n${lines.join(',\n')}\n  }\n}\n`);

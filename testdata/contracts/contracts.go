@@ -4,7 +4,8 @@ package contracts
 
 import _ "embed"
 
-// JSON is {"compiler", "contracts": {name: {"abi", "bytecode"}}}; bytecode is the creation code in hex.
+// JSON is {"compiler", "sources", "contracts": {name: {"abi", "bytecode"}}}: the compiler's version, the hash of what was compiled, and
+// for each contract the creation code in hex.
 //
 //go:embed contracts.json
 var JSON []byte
