@@ -78,6 +78,9 @@ func storageFailure(err error, l *loaded) *exitError {
 		return f.withHint("Run 'gateway migrate up --config %s', or set storage.migrate to \"auto\".", l.file)
 	case errors.Is(err, storage.ErrNewerSchema):
 		return f.withHint("A newer gateway has used this database: run that one, or one at least as new.")
+	case errors.Is(storage.Classify(err), storage.ErrCorrupt):
+		return f.withHint("The database is damaged: 'gateway store check --config %s' says what is, and a backup brings it back. "+
+			"Without one, begin with an empty database: every token that was used and has not expired could then be used again.", l.file)
 	case l.config.Storage.Driver == config.DriverPostgres:
 		if hint := postgresHint(err); hint != "" {
 			return f.withHint("%s", hint)
