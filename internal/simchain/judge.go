@@ -81,7 +81,7 @@ func (c *Control) Judge(ctx context.Context) (Verdict, error) {
 }
 
 const (
-	pageSize    = 200
+	pageSize    = 100
 	maxAccepted = 1_000_000
 )
 

@@ -28,6 +28,9 @@ const (
 	host = "127.0.0.1"
 	// blockGas lets a block hold what a burst of requests and all their shares need.
 	blockGas = 2_000_000_000
+	// buildTime is how long a block may take to be made before it is closed as it is: long enough for a loaded machine under the
+	// race detector.
+	buildTime = time.Minute
 	// poolSlots lets one account have as many transactions waiting as a test of load sends.
 	poolSlots = 1 << 16
 )
@@ -56,6 +59,7 @@ func newBackend(alloc types.GenesisAlloc, port int, syncTimeout time.Duration, d
 	ethConf := ethconfig.Defaults
 	ethConf.Genesis = &core.Genesis{Config: params.AllDevChainProtocolChanges, GasLimit: blockGas, Alloc: genesis}
 	ethConf.Miner.GasCeil = blockGas
+	ethConf.Miner.Recommit = buildTime
 	ethConf.SyncMode = ethconfig.FullSync
 	ethConf.LogNoHistory = true
 	ethConf.TxPool.NoLocals = true
