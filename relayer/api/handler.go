@@ -50,6 +50,7 @@ type call struct {
 	id    string // requestId of the answer
 	sdk   bool
 	jobID string // last part of the path of a job
+	due   *queue // to be looked at once the call is answered
 }
 
 // answer is what is written.
@@ -73,7 +74,7 @@ func New(o Options) (*Handler, error) {
 	}
 	h := &Handler{o: o, queues: map[fhevm.Kind]*queue{}, checks: make(chan struct{}, maxSignatureChecks), quotas: newQuotas(&o)}
 	for _, k := range fhevm.Kinds {
-		h.queues[k] = &queue{kind: k, limit: o.Limits[k], concurrency: o.ReadinessConcurrency, store: o.Store}
+		h.queues[k] = newQueue(k, &o)
 	}
 	var err error
 	if h.keys, err = newKeyring(o.Keys); err != nil {
@@ -145,6 +146,10 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
 	observed(a.Status, h.o.Now().Sub(start))
 	h.o.Log.Debug("request", zap.String("requestId", c.id), zap.String("method", r.Method), zap.String("route", at.path),
 		zap.Int("status", a.Status), zap.String("label", string(a.label)))
+	if c.due != nil {
+		_ = http.NewResponseController(w).Flush() // where that cannot be, the caller waits for the look
+		c.due.renew(r.Context(), h.o.Now())
+	}
 }
 
 // unknown is the route of every path that is none.

@@ -7,7 +7,6 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -277,34 +276,6 @@ relayer_http_responses_total{endpoint="user-decrypt",method="POST",status="202",
 	require.LessOrEqual(t, testutil.CollectAndCount(f.metrics.requests), 3+maxVersions+1)
 	_, err := New(Options{Store: f.store, Limits: f.o.Limits, Signatures: f.signatures, HostChains: f.o.HostChains, Threshold: 1, Metrics: registry})
 	require.Error(t, err, "registered already")
-}
-
-// The waiting jobs are counted once for everybody.
-func TestDepthIsShared(t *testing.T) {
-	t.Parallel()
-	f := memory(t, nil)
-	q := f.queues[fhevm.KindPublicDecrypt]
-	first, err := q.waiting(t.Context(), f.clock.now())
-	require.NoError(t, err)
-	f.clock.advance(depthAge)
-	q.refresh.Lock() // somebody is counting
-	var wg sync.WaitGroup
-	for range 50 {
-		wg.Go(func() {
-			d, err := q.waiting(t.Context(), f.clock.now())
-			require.NoError(t, err)
-			require.Same(t, first, d)
-		})
-	}
-	wg.Wait()
-	q.refresh.Unlock()
-	again, err := q.waiting(t.Context(), f.clock.now())
-	require.NoError(t, err)
-	require.NotSame(t, first, again)
-	f.clock.advance(-time.Hour)
-	back, err := q.waiting(t.Context(), f.clock.now())
-	require.NoError(t, err)
-	require.NotSame(t, again, back, "a clock that was set back does not freeze it")
 }
 
 // FuzzRequests checks that every answer to anything is an envelope, as the document has it.

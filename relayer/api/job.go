@@ -43,21 +43,22 @@ func told(j store.Job) fhevm.Job {
 
 // pending answers 202 with what stands before the job.
 func (h *Handler) pending(c *call, j store.Job) answer {
-	q, out := h.queues[j.Kind], told(j)
-	waiting, err := q.waiting(c.Context(), h.o.Now())
-	if err != nil {
-		return h.databaseFailed(c, err)
-	}
-	position, size, err := h.o.Store.QueuePosition(c.Context(), j)
-	if err != nil {
-		return h.databaseFailed(c, err)
-	}
-	_, processing := waiting.now(j.Kind)
-	out.QueuePosition, out.TxQueueSize = int64(position), processing
-	load := q.load(int64(position), processing)
-	if j.State == fhevm.StateProcessing {
-		out.TxQueueSize = int64(size)
-		load = q.load(0, int64(position))
+	out, load := told(j), fhevm.Load{}
+	if j.State != fhevm.StateReceiptReceived { // there nothing stands before it
+		q := h.queues[j.Kind]
+		waiting, err := h.waiting(c, q)
+		if err != nil {
+			return h.databaseFailed(c, err)
+		}
+		if out.QueuePosition, err = q.before(c.Context(), waiting, j); err != nil {
+			return h.databaseFailed(c, err)
+		}
+		_, out.TxQueueSize = waiting.now(j.Kind)
+		load = q.load(out.QueuePosition, out.TxQueueSize)
+		if j.State == fhevm.StateProcessing {
+			out.TxQueueSize = max(out.TxQueueSize, out.QueuePosition+1) // it may have come since the look
+			load = q.load(0, out.QueuePosition)
+		}
 	}
 	return answer{Reply: fhevm.Pending(c.id, out, h.o.RetryAfter.Seconds(j.Kind, j.State, h.o.Now().Sub(j.StateSince), load))}
 }

@@ -116,8 +116,8 @@ var (
 	accepted = object(with("status", fixed("queued")), with("requestId", id), with("result", object(with("jobId", id))))
 	pending  = object(with("status", fixed("queued")), with("requestId", id), with("state", fixed(states(false)...)),
 		with("updatedAt", text("Since when the job is in its state: RFC 3339, milliseconds.", "")),
-		sometimes("queuePosition", schema{kind: "integer", about: "Older jobs of the same kind and state, counted up to 20 000."}),
-		sometimes("txQueueSize", schema{kind: "integer", about: "Jobs of the kind that wait for their transaction, counted up to 20 000."}))
+		sometimes("queuePosition", schema{kind: "integer", about: "Older jobs of the same kind and state, counted up to 20 000, as of at most a second ago."}),
+		sometimes("txQueueSize", schema{kind: "integer", about: "Jobs of the kind that wait for their transaction, counted up to 20 000, as of at most a second ago."}))
 	material = object(with("dataId", text("", patternHandle)), with("urls", list("", false, text("", ""))))
 	keyURLs  = object(with("status", fixed("succeeded")), with("response", object(
 		with("fheKeyInfo", list("", true, object(with("fhePublicKey", material)))), with("crs", object(with("2048", material))))))

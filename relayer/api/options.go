@@ -18,7 +18,7 @@ import (
 // Queue bounds the jobs of one kind that wait for their transaction.
 type Queue struct {
 	TPS float64 // transactions sent per second, for Retry-After
-	// Capacity less Margin is how many jobs may wait before new ones get 429. They are counted up to [store.MaxCount] per state, so that more
+	// Capacity less Margin is how many jobs may wait before new ones get 429. They are known up to [store.MaxCount] per state, so that more
 	// than that is refused.
 	Capacity, Margin int
 }

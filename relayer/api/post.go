@@ -103,7 +103,7 @@ func (h *Handler) checkSignature(c *call, r *fhevm.UnifiedUserDecrypt) *answer {
 func (h *Handler) accept(c *call, r fhevm.Request) answer {
 	ctx, k := c.Context(), r.Kind()
 	q := h.queues[k]
-	waiting, err := q.waiting(ctx, h.o.Now())
+	waiting, err := h.waiting(c, q)
 	if err != nil {
 		return h.internal(c, "", err)
 	}
@@ -137,6 +137,15 @@ func (h *Handler) accept(c *call, r fhevm.Request) answer {
 		h.o.Notify(k)
 	}
 	return h.accepted(c, k, id, inserted, load)
+}
+
+// waiting returns a look at the queue, and has it looked at anew after the answer where that is due.
+func (h *Handler) waiting(c *call, q *queue) (*waiting, error) {
+	w, due, err := q.waiting(c.Context(), h.o.Now())
+	if due {
+		c.due = q
+	}
+	return w, err
 }
 
 // accepted answers 202 with the job's id. load is what stands before it.

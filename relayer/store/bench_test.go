@@ -162,17 +162,30 @@ func BenchmarkClaim(b *testing.B) {
 	}
 }
 
-// BenchmarkQueuePosition is what a poll asks about the 15 000th of 100 000 waiting rows.
-func BenchmarkQueuePosition(b *testing.B) {
+// BenchmarkQueue is a look at the waiting jobs, of which there are as many as are counted, among 100 000 rows, over the driver's way to have the
+// same numbers: a row for each.
+func BenchmarkQueue(b *testing.B) {
 	for _, driver := range durable {
 		b.Run(driver, func(b *testing.B) {
-			s := benchStore(b, driver)
+			s, ctx := benchStore(b, driver), context.Background()
 			fill(b, s, fhevm.KindUserDecrypt, 100_000, 0)
-			for b.Loop() {
-				position, size, err := s.QueuePosition(context.Background(), Job{ID: 15_001, Kind: fhevm.KindUserDecrypt, State: fhevm.StateQueued})
-				require.NoError(b, err)
-				require.Equal(b, [2]int{15_000, MaxCount}, [2]int{position, size})
+			var looks, rows []time.Duration
+			for range max(b.N, 30) {
+				looks = append(looks, timed(b, func() error {
+					q, err := s.Queue(ctx, fhevm.KindUserDecrypt)
+					require.Len(b, q.Queued, MaxCount)
+					return err
+				}))
+				rows = append(rows, timed(b, func() error {
+					ids, err := storage.Collect(storage.Query(ctx, s.db.Read(), storage.Column[int64],
+						"SELECT id FROM user_decrypt_req WHERE "+isState(fhevm.StateQueued, "'queued'")+" ORDER BY id LIMIT $1", MaxCount))
+					require.Len(b, ids, MaxCount)
+					return err
+				}))
 			}
+			b.ReportMetric(float64(median(looks).Microseconds())/1000, "ms/look")
+			b.ReportMetric(float64(median(rows).Microseconds())/1000, "ms/rows")
+			b.ReportMetric(float64(median(looks))/float64(median(rows)), "x-of-rows")
 		})
 	}
 }

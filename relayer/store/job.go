@@ -122,7 +122,7 @@ func (s *Store) List(ctx context.Context, k Kind, state State, after int64, limi
 	if err := storage.CheckPage(limit); err != nil {
 		return nil, err
 	}
-	return s.jobs(ctx, s.db.Read(), k, "req_status = $1 AND id > $2 ORDER BY id LIMIT $3", string(state), after, limit)
+	return s.jobs(ctx, s.db.Read(), k, isState(state, "$1")+" AND id > $2 ORDER BY id LIMIT $3", string(state), after, limit)
 }
 
 const live = "req_status NOT IN ('failure', 'timed_out')"

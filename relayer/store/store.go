@@ -32,7 +32,7 @@ var (
 // requests arrive here too.
 const DefaultMaxEarlyEvents = 1_000_000
 
-// MaxCount is where counting rows for a queue's position and depth ends: what a client is told does not change beyond.
+// MaxCount is where counting the rows of a queue ends: what a client is told does not change beyond.
 const MaxCount = 20_000
 
 // Options are what a Store may be told; the zero value will do.

@@ -2,6 +2,7 @@ package store
 
 import (
 	"crypto/sha256"
+	"database/sql"
 	"fmt"
 	"strings"
 	"sync"
@@ -365,24 +366,53 @@ func TestQueue(t *testing.T) {
 			jobs = append(jobs, walked(t, s, fhevm.KindUserDecrypt, n, e, fhevm.StateQueued))
 		}
 		moved(t)(s.Ready(t.Context(), jobs[1]))
-		for i, want := range [][2]int{{0, 4}, {0, 1}, {1, 4}, {2, 4}, {3, 4}} {
-			j, err := s.JobByID(t.Context(), fhevm.KindUserDecrypt, jobs[i].ID)
-			require.NoError(t, err)
-			position, size, err := s.QueuePosition(t.Context(), j)
-			require.NoError(t, err)
-			require.Equal(t, want, [2]int{position, size})
+		ids := func(of ...int) (out []int64) {
+			for _, i := range of {
+				out = append(out, jobs[i].ID)
+			}
+			return out
 		}
-		n, err := s.Depth(t.Context(), fhevm.KindUserDecrypt, fhevm.StateQueued)
+		q, err := s.Queue(t.Context(), fhevm.KindUserDecrypt)
 		require.NoError(t, err)
-		require.Equal(t, 4, n)
-		_, err = s.Depth(t.Context(), fhevm.KindUserDecrypt, fhevm.StateCompleted)
-		require.Error(t, err)
+		require.Equal(t, Queue{Queued: ids(0, 2, 3, 4), Processing: ids(1)}, q)
+		for between, want := range map[[2]int64]int{{0, jobs[4].ID}: 3, {jobs[0].ID, jobs[4].ID}: 2, {jobs[2].ID, jobs[3].ID}: 0, {jobs[4].ID, 1 << 62}: 0} {
+			n, err := s.Between(t.Context(), fhevm.KindUserDecrypt, fhevm.StateQueued, between[0], between[1], 100)
+			require.NoError(t, err)
+			require.Equal(t, want, n, "%v", between)
+		}
+		n, err := s.Between(t.Context(), fhevm.KindUserDecrypt, fhevm.StateQueued, 0, 1<<62, 3)
+		require.NoError(t, err)
+		require.Equal(t, 3, n)
+		walked(t, s, fhevm.KindUserDecrypt, 5, e, fhevm.StateTxInFlight)
+		walked(t, s, fhevm.KindUserDecrypt, 6, e, fhevm.StateReceiptReceived)
+		q, err = s.Queue(t.Context(), fhevm.KindUserDecrypt)
+		require.NoError(t, err)
+		require.Len(t, q.TxInFlight, 1)
+		require.Len(t, q.Queued, 4)
+		empty, err := s.Queue(t.Context(), fhevm.KindInputProof)
+		require.NoError(t, err)
+		require.Zero(t, empty)
 		listed, err := s.List(t.Context(), fhevm.KindUserDecrypt, fhevm.StateQueued, jobs[0].ID, 2)
 		require.NoError(t, err)
 		require.Len(t, listed, 2)
 		require.Equal(t, jobs[2].ID, listed[0].ID)
-		_, _, err = s.QueuePosition(t.Context(), Job{Kind: fhevm.KindUserDecrypt, State: fhevm.StateCompleted})
-		require.NoError(t, err)
+		if s.postgres() {
+			return
+		}
+		// The rows in other states are not looked at.
+		for _, state := range fhevm.States {
+			ids, waits := q.In(state)
+			require.True(t, waits || ids == nil)
+			if !waits {
+				continue
+			}
+			plan, err := storage.Collect(storage.Query(t.Context(), s.db.Read(), func(rows *sql.Rows) (step string, err error) {
+				var discard any
+				return step, rows.Scan(&discard, &discard, &discard, &step)
+			}, "EXPLAIN QUERY PLAN SELECT id FROM user_decrypt_req WHERE "+isState(state, "$1")+" AND id > $2 ORDER BY id LIMIT 10", string(state), 5))
+			require.NoError(t, err)
+			require.Equal(t, []string{"SEARCH user_decrypt_req USING COVERING INDEX user_decrypt_req_active (req_status=? AND id>?)"}, plan)
+		}
 	})
 }
 

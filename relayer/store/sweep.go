@@ -3,8 +3,6 @@ package store
 import (
 	"context"
 	"database/sql"
-	"errors"
-	"fmt"
 	"time"
 
 	"dongate/relayer/fhevm"
@@ -70,33 +68,6 @@ func (s *Store) Expire(ctx context.Context, k Kind, before time.Time, limit int)
 		}
 		return nil
 	})
-	return n, err
-}
-
-// QueuePosition tells how many rows of the request's kind and state are older, and how many wait in that state in all, each up to
-// [MaxCount]. Both are 0 where the state is not queued, processing or tx_in_flight.
-func (s *Store) QueuePosition(ctx context.Context, j Job) (position, size int, err error) {
-	switch j.State {
-	case fhevm.StateQueued, fhevm.StateProcessing, fhevm.StateTxInFlight:
-	default:
-		return 0, 0, nil
-	}
-	members := fmt.Sprintf("SELECT 1 FROM %s WHERE req_status = '%s'", table(j.Kind), j.State)
-	query := fmt.Sprintf("SELECT (SELECT COUNT(*) FROM (%s AND id < $1 LIMIT %d) AS older), (SELECT COUNT(*) FROM (%s LIMIT %d) AS members)",
-		members, MaxCount, members, MaxCount)
-	err = s.db.Read().QueryRowContext(ctx, query, j.ID).Scan(&position, &size)
-	return position, size, err
-}
-
-// Depth is how many requests of a kind are in a state, up to [MaxCount]; the state is queued, processing or tx_in_flight.
-func (s *Store) Depth(ctx context.Context, k Kind, state State) (n int, err error) {
-	switch state {
-	case fhevm.StateQueued, fhevm.StateProcessing, fhevm.StateTxInFlight:
-	default:
-		return 0, errors.New("relayer store: only active states have a depth")
-	}
-	query := fmt.Sprintf("SELECT COUNT(*) FROM (SELECT 1 FROM %s WHERE req_status = '%s' LIMIT %d) AS members", table(k), state, MaxCount)
-	err = s.db.Read().QueryRowContext(ctx, query).Scan(&n)
 	return n, err
 }
 
