@@ -9,6 +9,9 @@ import (
 	"github.com/ethereum/go-ethereum/common"
 )
 
+// maxWaiting bounds the requests of a kind that may wait: they are not counted beyond.
+const maxWaiting = 20_000
+
 // maxListeners bounds relayer.chain.listeners (relayer reference §5).
 const maxListeners = 5
 
@@ -195,8 +198,12 @@ func (b *binder) queue(q *RelayerQueue, at string) {
 		q.Margin = min(defMargin, q.Capacity/10)
 	}
 	zeroOff(&q.Margin)
-	if q.Margin >= q.Capacity && b.ok(at+".margin", at+".capacity") {
+	switch room := q.Capacity - q.Margin; {
+	case !b.ok(at+".margin", at+".capacity"):
+	case room <= 0:
 		b.fail(at+".margin", "found %d; write less than capacity (%d)", q.Margin, q.Capacity)
+	case room > maxWaiting:
+		b.fail(at+".capacity", "%d may wait (capacity %d − margin %d), of which only %d are counted; write at most %d", room, q.Capacity, q.Margin, maxWaiting, maxWaiting+q.Margin)
 	}
 }
 

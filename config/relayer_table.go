@@ -111,7 +111,7 @@ func hostChainFields(h *HostChain) []field {
 func queueFields(q *RelayerQueue) []field {
 	return []field{
 		rps("tps", &q.TPS, span{def: 20, min: 0.001, max: 1e6}, "Transactions per second."),
-		integer("capacity", &q.Capacity, span{def: 11000, min: 1, max: maxCount}, "", "The most that may wait; past capacity − margin POST is answered 429."),
+		integer("capacity", &q.Capacity, span{def: 11000, min: 1, max: maxCount}, "", "The most that may wait; past capacity − margin, at most 20000, POST is answered 429."),
 		withDefault("1000, or a tenth of capacity if that is less", integer("margin", &q.Margin, span{min: 1, max: maxCount, off: true}, "", "What is kept free; less than capacity.")),
 	}
 }

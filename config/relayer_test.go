@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"dongate/relayer/store"
 )
 
 const relayerFile = "../testdata/relayer.json"
@@ -313,4 +315,10 @@ func TestShortDurations(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, d, back)
 	}
+}
+
+// What the configuration allows to wait is what can be counted.
+func TestMaxWaiting(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, store.MaxCount, maxWaiting)
 }

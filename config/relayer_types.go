@@ -135,7 +135,7 @@ type RelayerQueues struct {
 type RelayerQueue struct {
 	// TPS is how many transactions of the kind are sent per second.
 	TPS float64
-	// Margin is less than Capacity and may be 0.
+	// Margin is less than Capacity and may be 0. Capacity is at most 20000 more.
 	Capacity, Margin int
 }
 
