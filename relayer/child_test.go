@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -37,6 +38,7 @@ type childOptions struct {
 	KillAt      string // a point
 	KillAfter   int64  // times that it is passed
 	Lock        string // file
+	Log         string // file
 }
 
 // runIfChild makes this program a relayer and ends it, where it was started as one.
@@ -62,9 +64,11 @@ func runIfChild() {
 }
 
 func (o *childOptions) run(ctx context.Context) error {
-	log := zap.NewNop()
-	if os.Getenv("DONGATE_TEST_RELAYER_LOG") != "" {
-		log, _ = zap.NewDevelopment()
+	logging := zap.NewDevelopmentConfig()
+	logging.OutputPaths = []string{o.Log}
+	log, err := logging.Build()
+	if err != nil {
+		return err
 	}
 	db, err := storage.Open(ctx, storage.Config{Driver: o.Driver, DSN: o.DSN})
 	if err != nil {
@@ -228,5 +232,6 @@ func (h *house) child(account int) childOptions {
 	if nodes == nil {
 		nodes = []string{h.net.HTTP}
 	}
-	return childOptions{Driver: h.config.Driver, DSN: h.config.DSN, Net: h.net, Nodes: nodes, WS: h.ws, Account: account, Lock: h.t.TempDir() + "/lock"}
+	return childOptions{Driver: h.config.Driver, DSN: h.config.DSN, Net: h.net, Nodes: nodes, WS: h.ws, Account: account, Lock: h.t.TempDir() + "/lock",
+		Log: filepath.Join(h.t.TempDir(), "log")}
 }

@@ -1,13 +1,20 @@
 package relayer
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"testing"
 	"time"
 
 	"github.com/ethereum/go-ethereum/common"
+	"github.com/ethereum/go-ethereum/common/hexutil"
 	"github.com/stretchr/testify/require"
 
 	"dongate/internal/simchain"
@@ -256,4 +263,46 @@ func (h *house) spend(nonce uint64) {
 	a, err := d.cancel(nonce, fee)
 	require.NoError(h.t, err)
 	require.NoError(h.t, o.Send.SendRaw(context.Background(), a.Raw))
+}
+
+// A node that cannot answer for many blocks, or not in time, is asked for fewer.
+func TestManyBlocksAreTooMany(t *testing.T) {
+	t.Parallel()
+	const most = 10
+	for name, refuse := range map[string]func(w http.ResponseWriter){
+		"no answer": func(w http.ResponseWriter) { w.WriteHeader(http.StatusGatewayTimeout) },
+		"too many logs": func(w http.ResponseWriter) {
+			_, _ = io.WriteString(w, `{"jsonrpc":"2.0","id":1,"error":{"code":-32005,"message":"query returned more than 10000 results"}}`)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHouse(t, storage.DriverSQLite, simchain.Options{KMS: &simchain.KMSOptions{}})
+			head, err := h.chain.CommitN(t.Context(), 100)
+			require.NoError(t, err)
+			target, err := url.Parse(h.net.HTTP)
+			require.NoError(t, err)
+			pass := httputil.NewSingleHostReverseProxy(target)
+			node := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				body, err := io.ReadAll(r.Body)
+				var call struct {
+					Method string
+					Params []struct{ FromBlock, ToBlock hexutil.Uint64 }
+				}
+				if err == nil && json.Unmarshal(body, &call) == nil && call.Method == "eth_getLogs" && call.Params[0].ToBlock-call.Params[0].FromBlock >= most {
+					refuse(w)
+					return
+				}
+				r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+				pass.ServeHTTP(w, r)
+			}))
+			t.Cleanup(node.Close)
+			h.nodes = []string{node.URL}
+			h.run()
+			h.until("the cursor is at the head", func() bool {
+				cursor, err := h.store.Cursor(t.Context())
+				return err == nil && cursor.Number >= head
+			})
+		})
+	}
 }

@@ -247,10 +247,20 @@ func (d *dispatcher) received(ctx context.Context, j store.Job, hash store.Hash,
 	if moved {
 		d.metrics.moved(d.o.Now(), j, fhevm.StateReceiptReceived)
 	}
-	d.applyEarly(ctx, early)
+	d.welcome(ctx, j.Kind, ref, early)
 	d.stillStands(ctx, hash, at) // if not it is adrift, and rescued
 	d.release(row{j.Kind, j.ID})
 	return true
+}
+
+// welcome applies what came for a reference id before its request had it: events, and shares that a request had got which has another id now.
+func (d *dispatcher) welcome(ctx context.Context, k fhevm.Kind, ref store.Hash, early []store.EarlyEvent) {
+	d.applyEarly(ctx, early)
+	if k == fhevm.KindUserDecrypt {
+		if err := d.recount(ctx, ref); err != nil {
+			d.complain(ctx, "shares cannot be counted", err) // again at the start of a term
+		}
+	}
 }
 
 // stands tells whether a block is on the chain, with as many blocks above it as are asked for.

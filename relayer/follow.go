@@ -94,11 +94,12 @@ func (f *follower) step(ctx context.Context) (moved bool, err error) {
 		}
 	}
 	logs, err := f.o.Read.Logs(ctx, cursor.Number+1, to, f.addresses(), fhevm.ResponseTopics())
-	switch {
-	case errors.Is(err, chain.ErrTooMany) && f.span > 1:
+	if err != nil {
+		// Whether it was too much to answer, or to answer in time: less may do.
 		f.span = max(1, (to-cursor.Number)/2)
-		return true, nil
-	case err != nil:
+		if errors.Is(err, chain.ErrTooMany) && to > cursor.Number+1 {
+			return true, nil
+		}
 		return false, err
 	}
 	// What was read is of one chain if both ends are still on it.
@@ -126,13 +127,13 @@ func (f *follower) step(ctx context.Context) (moved bool, err error) {
 	if err := f.o.Store.RememberBlocks(ctx, blocks); err != nil {
 		return false, err
 	}
+	if err := f.compare(ctx, cursor.Number+1, to); err != nil {
+		return false, err
+	}
 	for _, l := range logs {
 		if err := f.apply(ctx, l, f.unresolved); err != nil {
 			return false, fmt.Errorf("the event %d of the block %d: %w", l.Index, l.BlockNumber, err)
 		}
-	}
-	if err := f.compare(ctx, cursor.Number+1, to); err != nil {
-		return false, err
 	}
 	moved, err = f.o.Store.MoveCursor(ctx, f.term, cursor, end)
 	if err != nil {
@@ -250,13 +251,15 @@ func errIf(is bool, text string) error {
 	return nil
 }
 
-// compare finds what hangs on blocks with these numbers that are not on the chain: transactions are then pending again, and what such a block brought goes.
+// compare finds what hangs on blocks from a number on that are not on the chain: transactions are then pending again and their requests without a number,
+// and what blocks up to another number brought goes. It comes before the events are stored, so that no answer meets a request by a number that it
+// had on a chain that is gone.
 func (f *follower) compare(ctx context.Context, from, to int64) error {
 	hashes := map[int64]store.Hash{}
 	stands := func(b store.Block) (bool, error) {
 		if _, known := hashes[b.Number]; !known {
 			h, err := f.o.Read.HeaderByNumber(ctx, b.Number)
-			if err != nil {
+			if err != nil && !errors.Is(err, chain.ErrNotFound) { // a block that the node does not have is no proof that the transaction is mined
 				return false, err
 			}
 			hashes[b.Number] = store.Hash(h.Hash)
@@ -264,7 +267,7 @@ func (f *follower) compare(ctx context.Context, from, to int64) error {
 		return hashes[b.Number] == b.Hash, nil
 	}
 	for after := int64(0); ; {
-		attempts, err := f.o.Store.MinedIn(ctx, from, to, after, 1000)
+		attempts, err := f.o.Store.MinedSince(ctx, from, after, 1000)
 		if err != nil {
 			return err
 		}
@@ -309,31 +312,43 @@ func (f *follower) resolve(ctx context.Context) {
 	}
 	f.resolved = time.Now()
 	for ref := range f.unresolved {
-		shares, err := f.o.Store.Shares(ctx, ref)
-		if err != nil {
-			f.complain(ctx, "shares cannot be read", err)
-			return
+		if err := f.recount(ctx, ref); err != nil {
+			f.complain(ctx, "shares cannot be counted", err)
+			return // the chain still does not answer, or the database
 		}
 		delete(f.unresolved, ref)
-		for _, sh := range shares {
-			decoded, err := fhevm.DecodeShare(sh.Share, sh.Signature, sh.ExtraData)
-			if err != nil {
-				continue
-			}
-			threshold, err := f.o.Thresholds.Resolve(ctx, decoded.ExtraData)
-			if err == nil {
-				var out store.Outcome
-				if out, err = f.o.Store.Recount(ctx, ref, threshold); out == store.Completes {
-					f.metrics.completed(fhevm.KindUserDecrypt)
-				}
-			}
-			if err != nil && !errors.Is(err, fhevm.ErrABI) {
-				f.unresolved[ref] = struct{}{} // the chain still does not answer, or the database
-				f.complain(ctx, "a threshold cannot be asked for", err)
-				return
-			}
+	}
+}
+
+// recount completes a user decryption whose stored shares are enough.
+func (d *dispatcher) recount(ctx context.Context, ref store.Hash) error {
+	shares, err := d.o.Store.Shares(ctx, ref)
+	if err != nil {
+		return err
+	}
+	for _, sh := range shares {
+		decoded, err := fhevm.DecodeShare(sh.Share, sh.Signature, sh.ExtraData)
+		if err != nil {
+			continue
+		}
+		threshold, err := d.o.Thresholds.Resolve(ctx, decoded.ExtraData)
+		if errors.Is(err, fhevm.ErrABI) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		switch out, err := d.o.Store.Recount(ctx, ref, threshold); {
+		case errors.Is(err, store.ErrNotFound): // its request has another number by now
+			return nil
+		case err != nil:
+			return err
+		case out == store.Completes:
+			d.metrics.completed(fhevm.KindUserDecrypt)
+			return nil
 		}
 	}
+	return nil
 }
 
 // gather finds the user decryptions whose shares may be enough, but were stored before their threshold was known.

@@ -2,6 +2,7 @@ package relayer
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -85,4 +86,52 @@ func (h *house) attempts(r request) []store.Attempt {
 	all, err := h.store.Attempts(h.t.Context(), r.Decoded.Kind(), h.job(r).ID)
 	require.NoError(h.t, err)
 	return all
+}
+
+// After a re-organisation the number of our request can be another's, whose answer must not become ours.
+func TestNumberIsAnothersAfterReorganisation(t *testing.T) {
+	t.Parallel()
+	kms := &simchain.KMSOptions{}
+	each(t, simchain.Options{KMS: kms}, func(t *testing.T, h *house) {
+		_, stop := h.run()
+		r := h.post(fhevm.EndpointPublicDecrypt, 1)
+		h.until("it has a number", func() bool {
+			_, err := h.chain.Commit(t.Context())
+			require.NoError(t, err)
+			return h.job(r).Reference != nil
+		})
+		stop()
+		old := *h.job(r).Reference
+		head, err := h.chain.Commit(t.Context())
+		require.NoError(t, err)
+		_, err = h.chain.Rewind(t.Context(), int(head-h.attempts(r)[0].Block.Number)+1, true)
+		require.NoError(t, err)
+		foreign := h.net.NewRequest(fhevm.EndpointPublicDecrypt, 2, time.Now())
+		_, err = h.chain.SendRequest(t.Context(), h.net.Accounts[1], foreign.Decoded)
+		require.NoError(t, err)
+		for range 4 {
+			_, err = h.chain.Commit(t.Context())
+			require.NoError(t, err)
+			_, err = h.chain.Answer(t.Context())
+			require.NoError(t, err)
+		}
+		v, err := h.chain.Judge(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, old, store.Hash(v.ByContent()[foreign.Content][0].ID))
+		require.NotZero(t, v.ByContent()[foreign.Content][0].Answered)
+
+		h.run()
+		h.until("completed", func() bool {
+			_, err := h.chain.Commit(t.Context())
+			require.NoError(t, err)
+			_, err = h.chain.Answer(t.Context())
+			require.NoError(t, err)
+			return h.job(r).State == fhevm.StateCompleted
+		})
+		j := h.job(r)
+		require.NotEqual(t, old, *j.Reference)
+		got, err := fhevm.DecodeResult(j.Kind, false, j.Result)
+		require.NoError(t, err)
+		require.Equal(t, kms.PublicResult(fhevm.Reference(*j.Reference), h.net.Nodes, r.Decoded.(*fhevm.PublicDecrypt).ExtraData), got)
+	})
 }

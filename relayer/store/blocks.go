@@ -42,13 +42,13 @@ func (s *Store) ForgetBlocks(ctx context.Context, below int64) error {
 	return err
 }
 
-// MinedIn returns up to limit attempts that were noted as mined, successfully or reverted, in blocks with the numbers from and to and all between,
-// in the order of their rows, of those with an id above after.
-func (s *Store) MinedIn(ctx context.Context, from, to, after int64, limit int) ([]Attempt, error) {
+// MinedSince returns up to limit attempts that were noted as mined, successfully or reverted, in blocks from a number on, in the order of their rows, of
+// those with an id above after.
+func (s *Store) MinedSince(ctx context.Context, from, after int64, limit int) ([]Attempt, error) {
 	if err := storage.CheckPage(limit); err != nil {
 		return nil, err
 	}
-	return s.attempts(ctx, s.db.Read(), "block_number IS NOT NULL AND block_number BETWEEN $1 AND $2 AND id > $3 ORDER BY id LIMIT $4", from, to, after, limit)
+	return s.attempts(ctx, s.db.Read(), "block_number >= $1 AND id > $2 ORDER BY id LIMIT $3", from, after, limit)
 }
 
 // Adrift returns up to limit pending attempts whose request is past tx_in_flight, oldest first, of those with an id above after: a

@@ -39,14 +39,14 @@ func TestAttemptsByBlockAndAdrift(t *testing.T) {
 		all, err := s.Attempts(t.Context(), o.Kind, o.ID)
 		require.NoError(t, err)
 		mined := all[0]
-		in := func(from, to, after int64) []Attempt {
-			got, err := s.MinedIn(t.Context(), from, to, after, 10)
+		since := func(from, after int64) []Attempt {
+			got, err := s.MinedSince(t.Context(), from, after, 10)
 			require.NoError(t, err)
 			return got
 		}
-		require.Equal(t, []Attempt{mined}, in(mined.Block.Number, mined.Block.Number, 0))
-		require.Empty(t, in(mined.Block.Number+1, mined.Block.Number+9, 0))
-		require.Empty(t, in(0, mined.Block.Number, mined.ID))
+		require.Equal(t, []Attempt{mined}, since(mined.Block.Number, 0))
+		require.Empty(t, since(mined.Block.Number+1, 0))
+		require.Empty(t, since(0, mined.ID))
 
 		adrift, err := s.Adrift(t.Context(), 0, 10)
 		require.NoError(t, err)
@@ -54,7 +54,14 @@ func TestAttemptsByBlockAndAdrift(t *testing.T) {
 		nonces, err := s.PendingNonces(t.Context(), mined.Signer, 10)
 		require.NoError(t, err)
 		require.Len(t, nonces, 1)
+		before, err := s.JobByID(t.Context(), o.Kind, o.ID)
+		require.NoError(t, err)
 		require.NoError(t, s.Unmined(t.Context(), mined.Hash))
+		j, err := s.JobByID(t.Context(), o.Kind, o.ID)
+		require.NoError(t, err)
+		require.Nil(t, j.Reference, "on the chain as it is now the number may be another's")
+		require.Empty(t, j.TxHash)
+		require.Equal(t, before.StateSince, j.StateSince)
 		adrift, err = s.Adrift(t.Context(), 0, 10)
 		require.NoError(t, err)
 		require.Len(t, adrift, 1)

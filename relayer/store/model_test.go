@@ -412,6 +412,9 @@ func (m *machine) Mined(t *rapid.T) {
 func (m *machine) Unmined(t *rapid.T) {
 	j, _, a := m.attemptOf(t)
 	m.w.settle(j, a.nonce, Pending)
+	if j.state == fhevm.StateReceiptReceived {
+		j.ref, j.known = Hash{}, false
+	}
 	require.NoError(t, m.s.Unmined(t.Context(), a.hash))
 }
 

@@ -79,7 +79,7 @@ func (s *Store) Receipt(ctx context.Context, k Kind, id int64, hash Hash, at Blo
 		}
 		if !moved {
 			_, err := tx.ExecContext(ctx, "UPDATE "+table(k)+" SET gw_req_tx_hash = $1, gw_reference_id = $2, updated_at = $3 "+
-				"WHERE id = $4 AND req_status = 'receipt_received' AND (gw_req_tx_hash <> $5 OR gw_reference_id <> $6)",
+				"WHERE id = $4 AND req_status = 'receipt_received' AND (gw_req_tx_hash IS DISTINCT FROM $5 OR gw_reference_id IS DISTINCT FROM $6)",
 				text, ref[:], s.now(), id, text, ref[:])
 			if err != nil {
 				return err
