@@ -37,14 +37,17 @@ type Readiness struct {
 	Waiting []string `json:"waiting,omitempty"`
 	// Storage says why used tokens cannot be recorded; "" when they can.
 	Storage string `json:"storage,omitempty"`
+	// Relayer is nil where none runs.
+	Relayer *RelayerStatus `json:"relayer,omitempty"`
 }
 
-// pingTimeout bounds how long a readiness check waits for the database of claims.
+// pingTimeout bounds how long a readiness check waits for the database.
 const pingTimeout = time.Second
 
 // Ready reports whether the server listens, is not draining, can record used
 // tokens and, for each served DON, has a shard with a quorum of nodes connected
-// (unless ReadyWithoutNodes).
+// (unless ReadyWithoutNodes), and whether the relayer, if there is one, can use
+// its tables.
 func (srv *Server) Ready(ctx context.Context) Readiness {
 	r := Readiness{Draining: srv.draining.Load()}
 	for _, svc := range srv.services {
@@ -54,14 +57,18 @@ func (srv *Server) Ready(ctx context.Context) Readiness {
 			}
 		}
 	}
+	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
 	if stored, ok := srv.claims.(auth.StoredClaims); ok {
-		ctx, cancel := context.WithTimeout(ctx, pingTimeout)
-		defer cancel()
 		if err := stored.Ping(ctx); err != nil {
 			r.Storage = err.Error()
 		}
 	}
-	r.Ready = !r.Draining && r.Storage == "" && (len(r.Waiting) == 0 || srv.options.ReadyWithoutNodes)
+	if srv.options.Relayer != nil {
+		status := srv.options.Relayer.Status(ctx)
+		r.Relayer = &status
+	}
+	r.Ready = !r.Draining && r.Storage == "" && (r.Relayer == nil || r.Relayer.Storage == "") && (len(r.Waiting) == 0 || srv.options.ReadyWithoutNodes)
 	return r
 }
 

@@ -54,6 +54,9 @@ const spareFiles = 256
 func (srv *Server) warnOfFiles() {
 	var limit syscall.Rlimit
 	want := srv.config.UserServer.MaxConnections + srv.maxNodeConnections() + spareFiles
+	if r := srv.options.Relayer; r != nil && r.Listen != "" {
+		want += srv.config.UserServer.MaxConnections
+	}
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) == nil && limit.Cur < uint64(want) {
 		srv.log.Warn("the limit of open files is below what the configuration lets in; raise it (ulimit -n, LimitNOFILE) or lower maxConnections",
 			zap.Uint64("limit", uint64(limit.Cur)), zap.Int("wanted", want))

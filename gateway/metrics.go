@@ -55,8 +55,11 @@ var outcomes = []Reason{
 	ReasonDraining, ReasonInternal, ReasonAbandoned, reasonBatch,
 }
 
-func newMetrics() *metrics {
-	m := &metrics{registry: prometheus.NewRegistry(), requests: map[Reason]prometheus.Counter{},
+func newMetrics(registry *prometheus.Registry) *metrics {
+	if registry == nil {
+		registry = prometheus.NewRegistry()
+	}
+	m := &metrics{registry: registry, requests: map[Reason]prometheus.Counter{},
 		elements: map[Reason]prometheus.Counter{}, latency: map[Reason]prometheus.Observer{}}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		v := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "dongate", Name: name, Help: help}, labels)

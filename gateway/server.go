@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"golang.org/x/net/netutil"
 
@@ -47,13 +48,17 @@ type Options struct {
 	Version string
 	// Listen opens the listeners; nil: net.Listen.
 	Listen func(network, address string) (net.Listener, error)
+	// Relayer is served, too, where it is not nil.
+	Relayer *Relayer
+	// Metrics is what /metrics shows; the gateway adds its own. nil: nothing but those.
+	Metrics *prometheus.Registry
 	// Connect opens the connections of actions, to addresses that have passed
 	// every check; nil: TCP, after names were looked up.
 	Connect func(ctx context.Context, address netip.AddrPort) (net.Conn, error)
 }
 
-// Server is the gateway: a client listener, a node listener and an admin
-// listener around the services of its configuration. See the package
+// Server is the gateway: a client listener, a node listener, an admin listener
+// and perhaps one for the relayer around the services of its configuration. See the package
 // documentation for who calls whom. Its methods are safe for concurrent use.
 type Server struct {
 	config   *config.Config
@@ -86,7 +91,7 @@ func New(o Options) (*Server, error) {
 		return nil, errors.New("gateway: no configuration")
 	}
 	srv := &Server{
-		config: o.Config, options: o, log: o.Log, metrics: newMetrics(), claims: o.Claims,
+		config: o.Config, options: o, log: o.Log, metrics: newMetrics(o.Metrics), claims: o.Claims,
 		services: map[string]*service{}, started: time.Now(), killed: make(chan struct{}), large: make(chan struct{}, largePlaces()),
 		listeners: map[string]net.Listener{}, servers: map[string]*http.Server{},
 	}
@@ -146,6 +151,8 @@ const (
 	UserListener  = "user"
 	NodeListener  = "node"
 	AdminListener = "admin"
+	// RelayerListener is there only where the relayer has a listener of its own.
+	RelayerListener = "relayer"
 )
 
 // Start opens the listeners and serves until Shutdown. On error nothing is left
@@ -155,7 +162,7 @@ func (srv *Server) Start() error {
 	srv.stop = cancel
 	user, node := &srv.config.UserServer, &srv.config.NodeServer
 	err := srv.listen(UserListener, &user.Listener, user.MaxConnections, &http.Server{
-		Handler:           withReadDeadline(user.ReadTimeout, withCORS(user, srv.clients)),
+		Handler:           withReadDeadline(user.ReadTimeout, srv.withRelayer(withCORS(user, srv.clients))),
 		ReadHeaderTimeout: user.ReadTimeout, // the body has its own deadline
 		WriteTimeout:      user.WriteTimeout,
 		IdleTimeout:       idleTimeout,
@@ -169,6 +176,9 @@ func (srv *Server) Start() error {
 				TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){}, // WebSocket needs HTTP/1.1
 			}, clientCA)
 		}
+	}
+	if err == nil {
+		err = srv.listenRelayer()
 	}
 	if err == nil && srv.config.Admin.Port >= 0 {
 		err = srv.listen(AdminListener, &config.Listener{Host: srv.config.Admin.Host, Port: srv.config.Admin.Port}, 0,
@@ -199,8 +209,12 @@ func (srv *Server) Start() error {
 	for _, p := range srv.config.Warnings {
 		srv.log.Warn("configuration", zap.String("warning", p.String()))
 	}
-	srv.log.Info("listening", zap.String(UserListener, srv.Address(UserListener)),
-		zap.String(NodeListener, srv.Address(NodeListener)), zap.String(AdminListener, srv.Address(AdminListener)))
+	addresses := []zap.Field{zap.String(UserListener, srv.Address(UserListener)),
+		zap.String(NodeListener, srv.Address(NodeListener)), zap.String(AdminListener, srv.Address(AdminListener))}
+	if a := srv.Address(RelayerListener); a != "" {
+		addresses = append(addresses, zap.String(RelayerListener, a))
+	}
+	srv.log.Info("listening", addresses...)
 	return nil
 }
 
@@ -297,7 +311,7 @@ func (srv *Server) Shutdown(ctx context.Context) error {
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerGrace)
 	defer cancel()
 	var errs []error
-	for _, name := range []string{UserListener, NodeListener} {
+	for _, name := range []string{UserListener, RelayerListener, NodeListener} {
 		if hs := srv.servers[name]; hs != nil {
 			if hs.Shutdown(grace) != nil { // connections that never sent a request, or do not read their answer
 				errs = append(errs, hs.Close())
