@@ -190,16 +190,23 @@ func TestConnectionStringIsNoPath(t *testing.T) {
 	}
 }
 
-// What is acknowledged is flushed even where the user's default is otherwise; the connection string decides.
-func TestSynchronousCommit(t *testing.T) {
+// Sessions have what the layer stands on even where the user's default is otherwise; the connection string decides.
+func TestSessionDefaults(t *testing.T) {
 	t.Parallel()
-	for set, want := range map[string]string{"": "on", "remote_apply": "remote_apply"} {
+	for _, c := range []struct{ name, set, want string }{
+		{"synchronous_commit", "", "on"},
+		{"synchronous_commit", "remote_apply", "remote_apply"},
+		{"idle_in_transaction_session_timeout", "", "1min"},
+		{"idle_in_transaction_session_timeout", "1234", "1234ms"},
+		{"application_name", "", "dongate"},
+		{"application_name", "mine", "mine"},
+	} {
 		config := storagetest.Config(t, storage.DriverPostgres)
-		if set != "" {
-			config.DSN = storagetest.WithParameter(config.DSN, "synchronous_commit", set)
+		if c.set != "" {
+			config.DSN = storagetest.WithParameter(config.DSN, c.name, c.set)
 		}
 		var got string
-		require.NoError(t, storagetest.Open(t, config).Read().QueryRow("SHOW synchronous_commit").Scan(&got))
-		require.Equal(t, want, got)
+		require.NoError(t, storagetest.Open(t, config).Read().QueryRow("SHOW "+c.name).Scan(&got))
+		require.Equal(t, c.want, got, c)
 	}
 }

@@ -32,6 +32,13 @@ const connectTimeout = 5 * time.Second
 // maxConnLife ends connections now and then: one that reached a server which can only be read, as after a failover, is not kept for ever.
 const maxConnLife = 5 * time.Minute
 
+// sessionDefaults are what a session has unless the connection string says otherwise, whatever the server's or the user's default is.
+var sessionDefaults = map[string]string{
+	"synchronous_commit":                  "on",  // what is acknowledged is flushed
+	"idle_in_transaction_session_timeout": "60s", // a process that is stopped in a transaction does not keep its locks for ever
+	"application_name":                    "dongate",
+}
+
 // postgresConfig reads a connection string and adds what every connection must have.
 func postgresConfig(dsn string) (*pgx.ConnConfig, error) {
 	config, err := parsePostgres(dsn)
@@ -40,15 +47,13 @@ func postgresConfig(dsn string) (*pgx.ConnConfig, error) {
 	}
 	// Times travel as text without a zone, see [Time].
 	config.RuntimeParams["timezone"] = "UTC"
-	// What is acknowledged is flushed, whatever the server's or the user's default is; the connection string may say otherwise.
-	if config.RuntimeParams["synchronous_commit"] == "" {
-		config.RuntimeParams["synchronous_commit"] = "on"
+	for name, value := range sessionDefaults {
+		if config.RuntimeParams[name] == "" {
+			config.RuntimeParams[name] = value
+		}
 	}
 	if config.ConnectTimeout == 0 {
 		config.ConnectTimeout = connectTimeout
-	}
-	if config.RuntimeParams["application_name"] == "" {
-		config.RuntimeParams["application_name"] = "dongate"
 	}
 	return config, nil
 }
