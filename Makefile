@@ -1,7 +1,7 @@
 # dongate: `make demo` shows the main job, `make test` proves it.
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
-.PHONY: build demo test check lint race fuzz soak bench docs clean postgres
+.PHONY: build demo test check lint race fuzz soak bench docs contracts clean postgres node
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 COMMIT  ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null)
@@ -19,7 +19,7 @@ demo: build
 	@bin/gateway demo
 
 # Everything but benchmarks, long soaks and the race detector.
-test: postgres
+test: postgres node
 	go test -shuffle=on ./...
 
 # What `make test` runs, again under the race detector, after the linters and
@@ -39,6 +39,12 @@ postgres:
 	  { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q postgresql; } || \
 	  { echo "the tests need a PostgreSQL server: install one (Debian: sudo apt-get install postgresql), or name one in DONGATE_TEST_POSTGRES_DSN" >&2; exit 1; }
 
+# The relayer's API is tested with the network's own JavaScript library.
+node:
+	@command -v node >/dev/null && command -v npm >/dev/null || \
+	  { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q nodejs npm; } || \
+	  { echo "the tests need node and npm: install them (Debian: sudo apt-get install nodejs npm)" >&2; exit 1; }
+
 lint:
 	@out=$$(gofmt -l .); if [ -n "$$out" ]; then echo "gofmt: $$out"; exit 1; fi
 	go build ./...
@@ -47,7 +53,7 @@ lint:
 	go tool staticcheck ./...
 	go mod tidy -diff
 
-race:
+race: postgres node
 	go test -race -shuffle=on ./...
 
 fuzz:
@@ -65,7 +71,11 @@ bench:
 
 # Documents that come from the code; `make test` fails when they differ.
 docs:
-	go test ./config ./gateway ./cmd/gateway ./internal/conformance -run Document -update-docs
+	go test ./config ./gateway ./cmd/gateway ./internal/conformance ./relayer/api -run Document -update-docs
+
+# Compiles the test contracts again; what comes of it is committed, and a test compares it with the sources.
+contracts: node
+	cd testdata/contracts && npm ci --no-audit --no-fund && node compile.mjs
 
 clean:
 	rm -rf bin
