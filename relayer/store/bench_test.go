@@ -16,8 +16,16 @@ import (
 
 var durable = []string{storage.DriverSQLite, storage.DriverPostgres}
 
+// benchStore is on a database that flushes what is committed, as in operation.
 func benchStore(b *testing.B, driver string) *Store {
-	return fresh(b, storagetest.Open(b, storagetest.Config(b, driver)), Options{})
+	b.Helper()
+	config := storage.Config{Driver: driver, MaxConns: 8}
+	if driver == storage.DriverPostgres {
+		config.DSN = storagetest.NewDurableCluster(b).DSN()
+	} else {
+		config = storagetest.Config(b, driver)
+	}
+	return fresh(b, storagetest.Open(b, config), Options{})
 }
 
 func timed(b *testing.B, f func() error) time.Duration {
@@ -51,48 +59,6 @@ func fill(b *testing.B, s *Store, k Kind, rows int, epoch int64) {
 	if s.postgres() {
 		_, err = s.db.Write().Exec("ANALYZE " + table(k))
 		require.NoError(b, err)
-	}
-}
-
-// BenchmarkPost is a request's way into the database, over a bare insert of the same row into a table like that of the requests,
-// and over one into a table that has but a key. The three take turns; medians.
-func BenchmarkPost(b *testing.B) {
-	for _, driver := range durable {
-		b.Run(driver, func(b *testing.B) {
-			s, ctx := benchStore(b, driver), context.Background()
-			kind := map[bool]string{true: "BYTEA", false: "BLOB"}[s.postgres()]
-			_, err := s.db.Write().Exec("CREATE TABLE bare (id " + kind + " NOT NULL PRIMARY KEY, req TEXT NOT NULL)")
-			require.NoError(b, err)
-			request := fmt.Appendf(nil, `{"data":"%01000d"}`, 1)
-			n := 0
-			var post, bare, same []time.Duration
-			for range max(b.N, 200) {
-				n++
-				j := newJob(fhevm.KindUserDecrypt, n)
-				j.Request = request
-				bare = append(bare, timed(b, func() error {
-					_, err := s.db.Write().ExecContext(ctx, "INSERT INTO bare (id, req) VALUES ($1, $2)", j.IntJobID[:], string(request))
-					return err
-				}))
-				twin := newJob(fhevm.KindUserDecrypt, -n)
-				now := storage.NewTime(time.Now())
-				same = append(same, timed(b, func() error {
-					_, err := s.db.Write().ExecContext(ctx, "INSERT INTO user_decrypt_req (ext_job_id, int_job_id, req, req_type, state_since, created_at, updated_at) "+
-						"VALUES ($1, $2, $3, 'unified', $4, $5, $6)", twin.ExtJobID, twin.IntJobID[:], string(request), now, now, now)
-					return err
-				}))
-				post = append(post, timed(b, func() error {
-					_, _, err := s.Insert(ctx, j)
-					return err
-				}))
-			}
-			p, q, r := median(post), median(bare), median(same)
-			b.ReportMetric(float64(p.Microseconds()), "µs/post")
-			b.ReportMetric(float64(q.Microseconds()), "µs/bare")
-			b.ReportMetric(float64(r.Microseconds()), "µs/same-table")
-			b.ReportMetric(float64(q)/float64(p), "x-of-bare")
-			b.ReportMetric(float64(r)/float64(p), "x-of-same-table")
-		})
 	}
 }
 

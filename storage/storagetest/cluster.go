@@ -85,6 +85,16 @@ type Cluster struct {
 	replies *bufio.Reader
 }
 
+// NewDurableCluster is NewCluster whose server flushes what is committed to the disk, as it does in operation: for measurements.
+func NewDurableCluster(t testing.TB) *Cluster {
+	t.Helper()
+	c := NewCluster(t)
+	for _, command := range []string{"set fsync=on", "set full_page_writes=on", "kill", "start"} {
+		require.NoError(t, c.command(command))
+	}
+	return c
+}
+
 // NewCluster starts a server that ends with the test. It does not look at [DSNVariable]. What was committed survives [Cluster.Kill].
 func NewCluster(t testing.TB) *Cluster {
 	t.Helper()

@@ -56,6 +56,16 @@ func TestClusterSurvivesKill(t *testing.T) {
 	}
 }
 
+func TestDurableCluster(t *testing.T) {
+	t.Parallel()
+	db := Open(t, storage.Config{Driver: storage.DriverPostgres, DSN: NewDurableCluster(t).DSN()})
+	for _, setting := range []string{"fsync", "full_page_writes", "synchronous_commit"} {
+		var value string
+		require.NoError(t, db.Read().QueryRowContext(t.Context(), "SHOW "+setting).Scan(&value))
+		require.Equal(t, "on", value, setting)
+	}
+}
+
 // A test process that is killed leaves neither server nor files.
 func TestKilledProcessLeavesNothing(t *testing.T) {
 	t.Parallel()

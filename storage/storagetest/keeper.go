@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -51,6 +52,7 @@ type keeper struct {
 	dir, programs string
 	shared        bool
 	credential    *syscall.Credential // who the server runs as; nil: as we do
+	extra         []string            // settings that come after those of every cluster
 	server        *os.Process         // the last one that was started; nil: none
 	exited        chan struct{}       // closed when it has ended
 }
@@ -81,6 +83,11 @@ func (k *keeper) run() {
 func (k *keeper) obey() {
 	commands := bufio.NewScanner(os.Stdin)
 	for commands.Scan() {
+		if setting, ok := strings.CutPrefix(commands.Text(), "set "); ok {
+			k.extra = append(k.extra, setting)
+			reply(nil)
+			continue
+		}
 		switch commands.Text() {
 		case "kill":
 			reply(k.kill())
@@ -204,7 +211,7 @@ func (k *keeper) command(name string, args ...string) *exec.Cmd {
 // start starts the server and returns when it accepts connections.
 func (k *keeper) start() error {
 	args := []string{"-D", filepath.Join(k.dir, "data"), "-k", k.dir}
-	for _, setting := range settings {
+	for _, setting := range slices.Concat(settings, k.extra) {
 		args = append(args, "-c", setting)
 	}
 	logPath := filepath.Join(k.dir, "server.log")
