@@ -10,12 +10,16 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/ethereum/go-ethereum/common"
 	"github.com/ethereum/go-ethereum/common/hexutil"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"dongate/internal/simchain"
 	"dongate/relayer/fhevm"
@@ -305,4 +309,64 @@ func TestManyBlocksAreTooMany(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Where there is no contract nothing is sent: the transaction would succeed, and the fee be lost.
+func TestNoContract(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, storage.DriverSQLite, simchain.Options{Interval: interval})
+	o := h.options()
+	core, logs := observer.New(zap.ErrorLevel)
+	o.Log, o.InputVerification = zap.New(core), common.Address{1, 2, 3}
+	r, err := New(o)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	posted := h.post(fhevm.EndpointInputProof, 1)
+	h.until("it is noticed", func() bool { return logs.FilterMessageSnippet("no contract").Len() > 1 })
+	cancel()
+	require.NoError(t, <-done)
+	require.Equal(t, fhevm.StateProcessing, h.job(posted).State)
+	require.Empty(t, h.attempts(posted))
+}
+
+// Every move is counted, and the gauges follow the database.
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, storage.DriverSQLite, simchain.Options{Interval: interval, KMS: &simchain.KMSOptions{}})
+	registry := prometheus.NewRegistry()
+	h.o.Metrics = registry
+	r, _ := h.run()
+	posted := h.post(fhevm.EndpointPublicDecrypt, 1)
+	r.Notify(fhevm.KindPublicDecrypt)
+	h.ends(posted, fhevm.StateCompleted)
+	value := func(name string, labels ...string) float64 {
+		families, err := registry.Gather()
+		require.NoError(t, err)
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				has := map[string]bool{}
+				for _, l := range m.GetLabel() {
+					has[l.GetValue()] = true
+				}
+				if f.GetName() == name && !slices.ContainsFunc(labels, func(l string) bool { return !has[l] }) {
+					return m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+				}
+			}
+		}
+		return -1
+	}
+	for _, e := range store.Edges {
+		if e.From == "" || e.To == fhevm.StateFailure || e.To == fhevm.StateTimedOut {
+			continue
+		}
+		h.until("counted", func() bool {
+			return value("relayer_transitions_total", "public_decrypt", string(e.From), string(e.To)) == 1
+		})
+	}
+	require.EqualValues(t, 1, value("relayer_request_status_duration_seconds", "public_decrypt", "queued"))
+	h.until("counted", func() bool { return value("relayer_request_count", "public_decrypt", "completed") == 1 })
+	require.EqualValues(t, 1, value("relayer_dispatcher_lock_held"))
+	require.Positive(t, value("relayer_gateway_cursor_block"))
 }

@@ -13,6 +13,7 @@ import (
 // metrics are the dispatcher's; the names that the network's own relayer has are the same (relayer reference §8).
 type metrics struct {
 	requests      *prometheus.GaugeVec     // by kind and state
+	transitions   *prometheus.CounterVec   // by kind and states
 	durations     *prometheus.HistogramVec // in the state before, by kind and state
 	failures      *prometheus.CounterVec   // by kind and cause
 	sends         *prometheus.CounterVec   // by what the node said
@@ -41,6 +42,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		requests: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "relayer_request_count", Help: "Requests by kind and state, counted in the database when this process becomes the dispatcher and with every sweep for timeouts, and by their moves in between."}, []string{"req_type", "status"}),
 		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "relayer_request_status_duration_seconds", Help: "Seconds a request spent in the state it left.",
 			Buckets: []float64{0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 1800, 3600}}, []string{"req_type", "previous_status"}),
+		transitions:   counters("transitions_total", "Moves of requests from one state to another that this process made.", "req_type", "from", "to"),
 		failures:      counters("failures_total", "Requests that failed, by cause.", "req_type", "cause"),
 		sends:         counters("transaction_sends_total", "Transactions handed to a node, by what it said.", "answer"),
 		events:        counters("gateway_events_total", "Events of the gateway chain, by what they did.", "req_type", "outcome"),
@@ -55,7 +57,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		earlyDropped:  gauge("early_events_dropped", "Events that were dropped because too many waited for their request."),
 	}
 	if r != nil {
-		r.MustRegister(m.requests, m.durations, m.failures, m.sends, m.events, m.lockHeld, m.head, m.cursor, m.reorgs, m.malformed,
+		r.MustRegister(m.requests, m.transitions, m.durations, m.failures, m.sends, m.events, m.lockHeld, m.head, m.cursor, m.reorgs, m.malformed,
 			m.nonceOccupied, m.replacements, m.claimLost, m.earlyDropped)
 	}
 	return m
@@ -89,6 +91,7 @@ func (m *metrics) completed(k fhevm.Kind) {
 }
 
 func (m *metrics) counted(k fhevm.Kind, from, to fhevm.State) {
+	m.transitions.WithLabelValues(string(k), string(from), string(to)).Inc()
 	m.requests.WithLabelValues(string(k), string(from)).Dec()
 	m.requests.WithLabelValues(string(k), string(to)).Inc()
 }

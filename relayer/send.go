@@ -42,6 +42,9 @@ func (d *dispatcher) firstNonce(ctx context.Context) bool {
 // sendAll sends the processing rows of a kind, oldest first and no faster than allowed.
 func (d *dispatcher) sendAll(ctx context.Context, k fhevm.Kind) {
 	limit := d.limiter(k)
+	if !d.contractThere(ctx, d.o.contract(k)) {
+		return
+	}
 	for {
 		id, ok := d.lines[k].next(ctx)
 		if !ok {
@@ -61,6 +64,24 @@ func (d *dispatcher) sendAll(ctx context.Context, k fhevm.Kind) {
 				d.send(ctx, j)
 			}
 		})
+	}
+}
+
+// contractThere waits until there is code at a contract's address: elsewhere every transaction would succeed, cost its fee, and do nothing.
+func (d *dispatcher) contractThere(ctx context.Context, a common.Address) bool {
+	for wait := newBackoff(); ; {
+		code, err := d.o.Read.CodeAt(ctx, a)
+		switch {
+		case err == nil && len(code) > 0:
+			return true
+		case err == nil:
+			d.log.Error("there is no contract at the address that requests are to be sent to: nothing is sent", zap.Stringer("address", a))
+		default:
+			d.complain(ctx, "a contract's code cannot be asked for", err)
+		}
+		if !wait.sleep(ctx) {
+			return false
+		}
 	}
 }
 
