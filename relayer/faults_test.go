@@ -188,7 +188,7 @@ func TestNodeFails(t *testing.T) {
 func TestNonceTooHigh(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, storage.DriverSQLite, simchain.Options{Interval: interval, KMS: &simchain.KMSOptions{}})
-	h.through(simchain.Rule{Method: "eth_getTransactionCount", Fault: simchain.FaultOffset, Delta: 2, Times: 1})
+	h.through(simchain.Rule{Method: "eth_getTransactionCount", Fault: simchain.FaultOffset, Delta: 2, Times: 2})
 	h.run()
 	r := h.post(fhevm.EndpointPublicDecrypt, 1)
 	h.ends(r, fhevm.StateCompleted)

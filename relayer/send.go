@@ -3,6 +3,7 @@ package relayer
 import (
 	"context"
 	"errors"
+	"math"
 	"math/big"
 	"strings"
 	"time"
@@ -24,13 +25,18 @@ const (
 	refusedTries  = 20 // that a node may refuse a stored transaction without a known reason before it is cancelled
 )
 
-// firstNonce asks for the account's nonce, until it is told or ctx ends.
+// firstNonce asks for the account's nonce, until it is told the same twice or ctx ends: one that is too high would leave a gap that holds everything up.
 func (d *dispatcher) firstNonce(ctx context.Context) bool {
+	last := uint64(math.MaxUint64)
 	for wait := newBackoff(); ; {
 		n, err := d.o.Read.NonceAt(ctx, d.o.Signer.Address(), false)
-		if err == nil {
+		switch {
+		case err == nil && n == last:
 			d.nonces.atLeast(n)
 			return true
+		case err == nil:
+			last = n
+			continue
 		}
 		d.complain(ctx, "the account's nonce cannot be asked for", err)
 		if !wait.sleep(ctx) {

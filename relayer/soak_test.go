@@ -141,7 +141,7 @@ func run(t *testing.T, driver string, replicas int, trouble func(s *siege)) {
 	for _, p := range proxies {
 		p.SetRules()
 	}
-	slow := time.Duration(0)
+	slow, tardy := time.Duration(0), 0
 	deadline := time.Now().Add(60 * time.Second)
 	for _, r := range all {
 		j := h.job(r)
@@ -150,7 +150,11 @@ func run(t *testing.T, driver string, replicas int, trouble func(s *siege)) {
 			require.True(t, time.Now().Before(deadline), "seed %d: %s", seed, s.stuck(r))
 			time.Sleep(10 * time.Millisecond) // between looks
 		}
-		slow = max(slow, j.StateSince.Sub(j.Created))
+		took := j.StateSince.Sub(j.Created)
+		slow = max(slow, took)
+		if took > 10*time.Second {
+			tardy++
+		}
 	}
 	require.Eventually(t, func() bool {
 		adrift, err := h.store.Adrift(t.Context(), 0, 10)
@@ -164,7 +168,7 @@ func run(t *testing.T, driver string, replicas int, trouble func(s *siege)) {
 			faults[f] += n
 		}
 	}
-	t.Logf("seed %d: %d requests, each on the chain once; %d kills, %d stops, %d re-organisations; slowest %v; faults %v", seed, len(all), s.kills, s.stops, s.reorgs, slow.Round(time.Millisecond), faults)
+	t.Logf("seed %d: %d requests, each on the chain once; %d kills, %d stops, %d re-organisations; slowest %v, %d took more than 10 s; faults %v", seed, len(all), s.kills, s.stops, s.reorgs, slow.Round(time.Millisecond), tardy, faults)
 }
 
 // stuck says what is known of a request that does not get to its end.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -12,6 +13,7 @@ import (
 
 	"dongate/aggregation"
 	"dongate/config"
+	"dongate/relayer/chain"
 	"dongate/storage"
 )
 
@@ -109,25 +111,31 @@ func (l *loaded) warning(p config.Problem) string {
 
 func newCheck(w *world) *cobra.Command {
 	var (
-		file          string
-		print, asJSON bool
+		file                  string
+		print, online, asJSON bool
 	)
 	cmd := &cobra.Command{
-		Use:   "check --config FILE [--print] [--json]",
+		Use:   "check --config FILE [--print] [--online] [--json]",
 		Short: "Check a configuration file and list every problem",
 		Long: `Check a configuration file, the environment variables that override it, the
 certificates it names and, with relayer.enabled, the keys and passwords. Nothing
-is started and no socket is opened.
+is started and, without --online, no socket is opened.
 
 Every problem is listed, not only the first, as file:line:column: path: text.
 Problems and warnings go to standard error. Exit code 0: the gateway would
 start with it; 3: it would not.
+
+--online also asks the relayer's chains, once the file has no problem: the chain id
+of every node, the contracts, what the signer has and may spend, and whether
+subscriptions are taken. It sends nothing. Each finding is a line; the exit code
+is 3 when one is a problem.
 
 --print shows the configuration in effect, with every default filled in and both
 forms of the file brought into the newer one. It can be read back, save for
 secrets, which are shown as "[secret]".`,
 		Example: `  gateway check --config gateway.json
   gateway check --config gateway.json --print > effective.json
+  gateway check --config gateway.json --online
   gateway check --config gateway.json --json | jq '.problems[].path'
   DONGATE_USERSERVERCONFIG_PORT=8443 gateway check --config gateway.json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -137,21 +145,34 @@ secrets, which are shown as "[secret]".`,
 			}
 			l.checkSecrets(w)
 			if asJSON {
-				return l.printJSON(w, print)
+				return l.printJSON(cmd.Context(), w, print, online)
 			}
 			if err := l.complain(w); err != nil {
 				return err
 			}
 			if print {
 				_, err = fmt.Fprintf(w.stdout, "%s\n", strings.TrimRight(string(l.config.Print()), "\n"))
+			} else {
+				err = l.printSummary(w)
+			}
+			if err != nil || !online {
 				return err
 			}
-			return l.printSummary(w)
+			out := w.stdout
+			if print { // which is to be read back
+				out = w.stderr
+			}
+			found := l.online(cmd.Context(), w)
+			for _, f := range found {
+				fmt.Fprintln(out, f)
+			}
+			return onlineFailure(found)
 		},
 	}
 	addConfigFlag(cmd, &file)
 	cmd.Flags().BoolVar(&print, "print", false, "print the configuration in effect")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object: ok, problems, warnings, summary and, with --print, config")
+	cmd.Flags().BoolVar(&online, "online", false, "ask the relayer's chains, too")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object: ok, problems, warnings, summary and, with the flags, config and online")
 	return cmd
 }
 
@@ -164,6 +185,7 @@ type checkReport struct {
 	Warnings []problemReport `json:"warnings"`
 	Summary  *summary        `json:"summary,omitzero"`
 	Config   jsontext.Value  `json:"config,omitzero"`
+	Online   []findingReport `json:"online,omitzero"` // nil without --online, or with problems
 }
 
 type problemReport struct {
@@ -181,7 +203,7 @@ func problemReports(list []config.Problem) []problemReport {
 	return out
 }
 
-func (l *loaded) printJSON(w *world, print bool) error {
+func (l *loaded) printJSON(ctx context.Context, w *world, print, online bool) error {
 	r := checkReport{OK: l.problems == nil, File: l.file, Problems: []problemReport{}, Warnings: []problemReport{}}
 	if l.problems != nil {
 		r.Problems, r.More = problemReports(l.problems.List), l.problems.More
@@ -193,10 +215,18 @@ func (l *loaded) printJSON(w *world, print bool) error {
 			r.Config = l.config.Print()
 		}
 	}
+	var found []chain.Finding
+	if online && r.OK {
+		found = l.online(ctx, w)
+		r.OK, r.Online = failures(found) == 0, make([]findingReport, len(found))
+		for i, f := range found {
+			r.Online[i] = findingReport(f)
+		}
+	}
 	if err := w.printJSON(r); err != nil {
 		return err
 	}
-	return l.failure()
+	return errors.Join(l.failure(), onlineFailure(found))
 }
 
 // summary says in a few lines what a configuration serves.

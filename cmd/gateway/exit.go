@@ -36,7 +36,7 @@ var exitCodes = []struct {
 	{exitUsage, "the command line is wrong: unknown command or flag, missing or bad value"},
 	{exitConfig, "the configuration is wrong; every problem is listed"},
 	{exitLocal, "a key, password or input file cannot be read or used"},
-	{exitStart, "serve: a listener cannot be opened"},
+	{exitStart, "serve: a listener cannot be opened, or another process runs the relayer on this database"},
 	{exitStorage, "the database cannot be opened, is damaged, or has a schema that is not this gateway's"},
 	{exitRequest, "trigger: the request was refused as wrong, or the workflow is unknown"},
 	{exitUnauthorized, "trigger: the signer is not authorised, or the token was refused or used before"},

@@ -132,7 +132,7 @@ exit code is 6 when the schema is not what this gateway needs.`,
   gateway migrate status --config gateway.json --json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(w, cmd, false, func(ctx context.Context, db *storage.DB, l *loaded) error {
-				statuses, err := db.Status(ctx, domains...)
+				statuses, err := db.Status(ctx, domains(l.config)...)
 				if err != nil {
 					return storageFailure(err, l)
 				}
@@ -161,10 +161,10 @@ tables.`,
 		Example: `  gateway migrate up --config gateway.json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(w, cmd, true, func(ctx context.Context, db *storage.DB, l *loaded) error {
-				if err := db.Migrate(ctx, domains...); err != nil {
+				if err := db.Migrate(ctx, domains(l.config)...); err != nil {
 					return storageFailure(err, l)
 				}
-				statuses, err := db.Status(ctx, domains...)
+				statuses, err := db.Status(ctx, domains(l.config)...)
 				if err != nil {
 					return storageFailure(err, l)
 				}

@@ -72,7 +72,7 @@ Try it with no set-up at all:  gateway demo
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage(cmd, err)
 	})
-	root.AddCommand(newServe(w), newCheck(w), newDemo(w), newTrigger(w), newToken(w), newNode(w), newMigrate(w), newStore(w), newVersion(w))
+	root.AddCommand(newServe(w), newCheck(w), newDemo(w), newTrigger(w), newToken(w), newNode(w), newMigrate(w), newStore(w), newRelayer(w), newVersion(w))
 	for _, cmd := range root.Commands() {
 		tidy(cmd)
 	}
@@ -81,7 +81,9 @@ Try it with no set-up at all:  gateway demo
 
 // tidy sets what is the same for all commands, on cmd and those below it.
 func tidy(cmd *cobra.Command) {
-	cmd.Args = noArguments
+	if cmd.Args == nil {
+		cmd.Args = noArguments
+	}
 	cmd.Flags().SortFlags = false
 	cmd.DisableFlagsInUseLine = true
 	for _, sub := range cmd.Commands() {

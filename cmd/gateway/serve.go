@@ -9,12 +9,14 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 
 	"dongate/auth/sqlclaims"
 	"dongate/config"
 	"dongate/gateway"
+	"dongate/relayer"
 )
 
 func newServe(w *world) *cobra.Command {
@@ -65,7 +67,7 @@ exit code 5, a database exit code 6.`,
 }
 
 // serve runs the gateway until ctx ends, then drains it.
-func serve(ctx context.Context, w *world, l *loaded, ready bool) error {
+func serve(ctx context.Context, w *world, l *loaded, ready bool) (err error) {
 	log, err := newLogger(l.config.Log, w.stderr)
 	if err != nil {
 		return err
@@ -77,45 +79,80 @@ func serve(ctx context.Context, w *world, l *loaded, ready bool) error {
 	v := readVersion()
 	log.Info("starting", zap.String("version", v.Version), zap.String("commit", v.Commit), zap.String("crypto", v.Crypto),
 		zap.String("config", l.file), zap.String("gatewayId", l.config.ConnectionManager.AuthGatewayID))
-	o := gateway.Options{Config: l.config, Log: log, ReadyWithoutNodes: ready, Version: v.Version}
+	o := gateway.Options{Config: l.config, Log: log, ReadyWithoutNodes: ready, Version: v.Version, Metrics: prometheus.NewRegistry()}
+	var srv *gateway.Server
+	var rel *relayerRun // nil where it is off
+	closing := func(name string, c io.Closer) {
+		if !errors.Is(err, relayer.ErrStuck) { // else workers may hold it for ever
+			closeLogged(log, name, c)
+		}
+	}
 	if l.config.Storage.Driver != config.DriverMemory {
 		db, err := openStore(ctx, w, l, log)
 		if err != nil {
 			return err
 		}
-		defer closeLogged(log, "database", db)
+		defer closing("database", db)
 		claims, err := sqlclaims.Open(ctx, db, sqlclaims.Options{Log: log, AnswerPeriod: longestReservation(l.config)})
 		if err != nil {
 			return storageFailure(err, l)
 		}
-		defer closeLogged(log, "claims", claims)
+		defer closing("claims", claims)
 		o.Claims = claims
-	}
-	srv, err := gateway.New(o)
-	if err != nil {
-		return err
-	}
-	if err := srv.Start(); err != nil {
-		return fail(exitStart, "cannot start: %w", err).withHint("%s", startHint(err, l.file))
-	}
-	for {
-		select {
-		case <-hangup:
-			log.Warn("SIGHUP: reloading the configuration is not available yet, restart to apply changes")
-			continue
-		case <-ctx.Done():
+		if l.config.Relayer.Enabled {
+			if rel, err = newRelayerRun(ctx, w, l, db, log, o.Metrics, func() bool { return srv.Draining() }); err != nil {
+				return err
+			}
+			o.Relayer = rel.served()
 		}
-		break
+	}
+	srv, err = gateway.New(o)
+	if err == nil {
+		if err = srv.Start(); err != nil {
+			err = fail(exitStart, "cannot start: %w", err).withHint("%s", startHint(err, l.file))
+		}
+	}
+	if err != nil {
+		return errors.Join(err, rel.halt())
+	}
+	rel.start()
+	if err := await(ctx, hangup, log, rel); err != nil {
+		return err // at once: what it left undone, the next dispatcher does
 	}
 	log.Info("told to stop", zap.NamedError("cause", context.Cause(ctx)))
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.config.ShutdownTimeout)
 	defer cancel()
+	halted := make(chan error, 1)
+	go func() { // at the same time: another replica need not wait for our open requests
+		err := rel.halt()
+		if err != nil {
+			cancel()
+		}
+		halted <- err
+	}()
 	if err := srv.Shutdown(drain); err != nil {
 		// Every open request has been answered or given up by now; a client that
 		// does not read its answer is no reason for a failure.
 		log.Warn("some connections were cut off", zap.Error(err))
 	}
+	if err := <-halted; err != nil {
+		return relayerEnded(err)
+	}
 	return nil
+}
+
+// await returns nil when ctx ends, or why the process has to.
+func await(ctx context.Context, hangup <-chan os.Signal, log *zap.Logger, rel *relayerRun) error {
+	for {
+		select {
+		case <-hangup:
+			log.Warn("SIGHUP: reloading the configuration is not available yet, restart to apply changes")
+		case <-rel.ends():
+			return relayerEnded(rel.err)
+		case <-ctx.Done():
+			return nil
+		}
+	}
 }
 
 // closeLogged closes c when the gateway has stopped.

@@ -15,12 +15,19 @@ import (
 
 	"dongate/auth/sqlclaims"
 	"dongate/config"
+	relayerstore "dongate/relayer/store"
 	"dongate/storage"
 )
 
-// domains are the tables of the gateway's database, in the order in which they
-// are migrated.
-var domains = []storage.Domain{sqlclaims.Domain}
+// domains are the tables of the database that a configuration needs, in the order
+// in which they are migrated.
+func domains(c *config.Config) []storage.Domain {
+	list := []storage.Domain{sqlclaims.Domain}
+	if c.Relayer.Enabled {
+		list = append(list, relayerstore.Domain)
+	}
+	return list
+}
 
 // defaultDatabase is the file of driver sqlite where the configuration names none.
 const defaultDatabase = "dongate.db"
@@ -55,9 +62,9 @@ func openStore(ctx context.Context, w *world, l *loaded, log *zap.Logger) (*stor
 		return nil, storageFailure(err, l)
 	}
 	if l.config.Storage.Migrate == config.MigrateManual {
-		err = db.RequireSchema(ctx, domains...)
+		err = db.RequireSchema(ctx, domains(l.config)...)
 	} else {
-		err = db.Migrate(ctx, domains...)
+		err = db.Migrate(ctx, domains(l.config)...)
 	}
 	if err != nil {
 		return nil, errors.Join(storageFailure(err, l), db.Close())

@@ -41,7 +41,7 @@ The exit code is 6 when something was found.`,
   gateway store check --config gateway.json --json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(w, cmd, false, func(ctx context.Context, db *storage.DB, l *loaded) error {
-				problems, err := db.Check(ctx, domains...)
+				problems, err := db.Check(ctx, domains(l.config)...)
 				if err != nil {
 					return storageFailure(err, l)
 				}

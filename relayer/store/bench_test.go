@@ -97,6 +97,7 @@ func BenchmarkShareCompletion(b *testing.B) {
 				b.ReportMetric(float64(median(last).Microseconds()), fmt.Sprintf("µs@%d", size))
 			}
 			b.ReportMetric(float64(medians[1])/float64(medians[0]), "x-of-small")
+			b.ReportMetric(0, "ns/op")
 		})
 	}
 }
@@ -124,6 +125,8 @@ func BenchmarkClaim(b *testing.B) {
 			b.ReportMetric(float64(median(claims).Microseconds())/1000, "ms/claim")
 			b.ReportMetric(float64(slices.Max(claims).Microseconds())/1000, "ms/claim-max")
 			b.ReportMetric(float64(median(selects).Microseconds())/1000, "ms/select")
+			b.ReportMetric(float64(median(claims))/float64(median(selects)), "x-of-select")
+			b.ReportMetric(0, "ns/op")
 		})
 	}
 }
@@ -152,6 +155,7 @@ func BenchmarkQueue(b *testing.B) {
 			b.ReportMetric(float64(median(looks).Microseconds())/1000, "ms/look")
 			b.ReportMetric(float64(median(rows).Microseconds())/1000, "ms/rows")
 			b.ReportMetric(float64(median(looks))/float64(median(rows)), "x-of-rows")
+			b.ReportMetric(0, "ns/op")
 		})
 	}
 }

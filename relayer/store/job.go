@@ -166,7 +166,7 @@ func (s *Store) Insert(ctx context.Context, j NewJob) (extJobID string, inserted
 	}
 	query := "INSERT INTO " + table(j.Kind) + " (" + columns + ") VALUES (" + values + ") ON CONFLICT (int_job_id) WHERE " + live + " DO NOTHING"
 	for range insertAttempts {
-		n, err := exec(ctx, s.db.Write(), query, args...)
+		n, err := s.insert(ctx, j.Kind, query, args...)
 		if err != nil {
 			return "", false, fmt.Errorf("inserting a request of %s: %w", j.Kind, err)
 		}
@@ -179,4 +179,39 @@ func (s *Store) Insert(ctx context.Context, j NewJob) (extJobID string, inserted
 		}
 	}
 	return "", false, fmt.Errorf("inserting a request of %s: others with its content come and go", j.Kind)
+}
+
+// insert runs the statement that inserts requests of a kind and returns how many rows it inserted. SQLite would translate its text every time, which
+// takes as long as the rest before the disk is waited for; the PostgreSQL driver remembers statements by itself.
+func (s *Store) insert(ctx context.Context, k Kind, query string, args ...any) (n int64, err error) {
+	if s.postgres() {
+		return exec(ctx, s.db.Write(), query, args...)
+	}
+	prepared, err := s.prepared(ctx, k, query)
+	if err != nil {
+		return 0, err
+	}
+	err = storage.RunInTx(ctx, s.db.Write(), func(ctx context.Context, tx *sql.Tx) error {
+		r, err := tx.StmtContext(ctx, prepared).ExecContext(ctx, args...)
+		if err == nil {
+			n, err = r.RowsAffected()
+		}
+		return err
+	})
+	return n, err
+}
+
+// prepared returns the statement that inserts requests of a kind, which goes with the database.
+func (s *Store) prepared(ctx context.Context, k Kind, query string) (*sql.Stmt, error) {
+	if known, ok := s.inserts.Load(k); ok {
+		return known.(*sql.Stmt), nil
+	}
+	mine, err := s.db.Write().PrepareContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	if theirs, loaded := s.inserts.LoadOrStore(k, mine); loaded {
+		return theirs.(*sql.Stmt), mine.Close()
+	}
+	return mine, nil
 }

@@ -6,6 +6,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -47,6 +48,7 @@ type Store struct {
 	clock    func() time.Time
 	maxEarly int64
 	dropped  atomic.Uint64 // early events
+	inserts  sync.Map      // SQLite: by kind the prepared statement
 }
 
 // New returns the tables of a database that has been migrated, see [Domain].
