@@ -21,9 +21,12 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/goleak"
+
+	"dongate/internal/simchain"
 )
 
 func TestMain(m *testing.M) {
+	simchain.RunIfChild()
 	testscript.Main(leakChecked{m}, map[string]func(){"gateway": main})
 }
 
