@@ -14,6 +14,8 @@ import (
 const (
 	// queueAge is how long a look at the waiting jobs is used, so that what a caller waits for does not depend on how many there are.
 	queueAge = time.Second
+	// queueDue is when who has been answered takes the next look, so that nobody waits for one as long as some calls come in the rest of the time.
+	queueDue = queueAge * 3 / 4
 	// queueTimeout bounds a look.
 	queueTimeout = 5 * time.Second
 )
@@ -59,7 +61,7 @@ func (q *queue) waiting(ctx context.Context, now time.Time) (w *waiting, due boo
 			return nil, false, ctx.Err()
 		}
 	case w.age(now) < queueAge:
-		return w, w.age(now) >= queueAge/2, nil
+		return w, w.age(now) >= queueDue, nil
 	default:
 		select {
 		case q.looking <- struct{}{}:
@@ -83,7 +85,7 @@ func (q *queue) renew(ctx context.Context, now time.Time) {
 		return
 	}
 	defer func() { <-q.looking }()
-	if q.last.Load().age(now) >= queueAge/2 {
+	if q.last.Load().age(now) >= queueDue {
 		_, _ = q.look(ctx, now) // who needs it and has no better one is told
 	}
 }

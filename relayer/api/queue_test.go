@@ -53,7 +53,7 @@ func TestQueueIsShared(t *testing.T) {
 	require.NotSame(t, again, back, "a clock that was set back does not freeze it")
 }
 
-// Who finds a look half used looks again, after its answer.
+// Who finds a look that is almost used up looks again, after its answer.
 func TestQueueIsRenewed(t *testing.T) {
 	t.Parallel()
 	f := memory(t, nil)
@@ -67,7 +67,7 @@ func TestQueueIsRenewed(t *testing.T) {
 		require.Equal(t, 202, w.Code)
 		return w.Flushed
 	}
-	f.clock.advance(queueAge/2 - time.Millisecond)
+	f.clock.advance(queueDue - time.Millisecond)
 	require.False(t, get())
 	require.Same(t, first, q.last.Load())
 	f.clock.advance(time.Millisecond)
@@ -79,7 +79,7 @@ func TestQueueIsRenewed(t *testing.T) {
 	require.NotSame(t, first, q.last.Load())
 	require.Equal(t, f.clock.now(), q.last.Load().at)
 	require.False(t, get())
-	f.clock.advance(queueAge / 2)
+	f.clock.advance(queueDue)
 	f.made(t, e, 2)
 	require.Len(t, q.last.Load().Queued, 2)
 }
