@@ -13,6 +13,7 @@ import (
 
 	"dongate/aggregation"
 	"dongate/config"
+	"dongate/internal/console"
 	"dongate/relayer/chain"
 	"dongate/storage"
 )
@@ -87,7 +88,7 @@ func (l *loaded) complain(w *world) error {
 	if l.problems == nil {
 		return nil
 	}
-	fmt.Fprintf(w.stderr, "%v\n%s: %s\n", l.problems, l.file, count(len(l.problems.List)+l.problems.More, "problem"))
+	fmt.Fprintf(w.stderr, "%v\n%s: %s\n", l.problems, l.file, console.Count(len(l.problems.List)+l.problems.More, "problem"))
 	return l.failure()
 }
 
@@ -302,22 +303,22 @@ func listenerURL(scheme string, l *config.Listener) string {
 
 func (l *loaded) printSummary(w *world) error {
 	s := summarise(l.config)
-	t := newTable(w.stdout)
-	t.row(l.file + ": ok")
-	t.row("  gateway", s.GatewayID)
+	t := console.NewTable(w.stdout)
+	t.Row(l.file + ": ok")
+	t.Row("  gateway", s.GatewayID)
 	for _, d := range s.DONs {
 		for _, sh := range d.Shards {
-			t.row("  shard", sh.ID, fmt.Sprintf("%s, f = %d, quorum %d", count(sh.Nodes, "node"), d.F, sh.Quorum))
+			t.Row("  shard", sh.ID, fmt.Sprintf("%s, f = %d, quorum %d", console.Count(sh.Nodes, "node"), d.F, sh.Quorum))
 		}
 	}
-	t.row("  clients", s.Listeners.User)
-	t.row("  nodes", s.Listeners.Node)
+	t.Row("  clients", s.Listeners.User)
+	t.Row("  nodes", s.Listeners.Node)
 	if s.Listeners.Admin == "" {
 		s.Listeners.Admin = "off"
 	}
-	t.row("  admin", s.Listeners.Admin)
+	t.Row("  admin", s.Listeners.Admin)
 	if r := s.Relayer; r != nil {
-		t.row("  relayer", fmt.Sprintf("%s, gateway chain %d, %s", r.Listener, r.ChainID, count(len(r.HostChains), "host chain")))
+		t.Row("  relayer", fmt.Sprintf("%s, gateway chain %d, %s", r.Listener, r.ChainID, console.Count(len(r.HostChains), "host chain")))
 	}
-	return t.flush()
+	return t.Flush()
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/ethereum/go-ethereum/common"
 
 	"dongate/config"
+	"dongate/internal/console"
 	"dongate/relayer/chain"
 )
 
@@ -76,5 +77,5 @@ func onlineFailure(list []chain.Finding) error {
 	if n == 0 {
 		return nil
 	}
-	return &exitError{code: exitConfig, err: fmt.Errorf("the chains are not as the configuration says: %s", count(n, "problem")), told: true}
+	return &exitError{code: exitConfig, err: fmt.Errorf("the chains are not as the configuration says: %s", console.Count(n, "problem")), told: true}
 }

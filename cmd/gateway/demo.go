@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"dongate/auth"
+	"dongate/internal/console"
 )
 
 func newDemo(w *world) *cobra.Command {
@@ -42,19 +43,19 @@ are in files that only you can read, removed at the end.`,
 
 // demoReport is what `demo --json` prints.
 type demoReport struct {
-	OK        bool         `json:"ok"`
-	Took      elapsed      `json:"tookMs"`
-	User      string       `json:"user"`
-	Node      string       `json:"node"`
-	Admin     string       `json:"admin"`
-	Origin    string       `json:"origin"` // the web page that nodes need
-	Workflow  string       `json:"workflow"`
-	Signer    string       `json:"signer"`
-	Connected elapsed      `json:"connectedMs"` // every node
-	Callable  elapsed      `json:"callableMs"`  // the workflow, on every node's word
-	Scenes    []*story     `json:"scenes"`
-	Wrong     []string     `json:"wrong"` // besides what the scenes say
-	Try       []tryCommand `json:"try,omitzero"`
+	OK        bool            `json:"ok"`
+	Took      console.Elapsed `json:"tookMs"`
+	User      string          `json:"user"`
+	Node      string          `json:"node"`
+	Admin     string          `json:"admin"`
+	Origin    string          `json:"origin"` // the web page that nodes need
+	Workflow  string          `json:"workflow"`
+	Signer    string          `json:"signer"`
+	Connected console.Elapsed `json:"connectedMs"` // every node
+	Callable  console.Elapsed `json:"callableMs"`  // the workflow, on every node's word
+	Scenes    []*story        `json:"scenes"`
+	Wrong     []string        `json:"wrong"` // besides what the scenes say
+	Try       []tryCommand    `json:"try,omitzero"`
 }
 
 // demo plays every scene. With keep it then waits for ctx to end.
@@ -77,7 +78,7 @@ func demo(ctx context.Context, w *world, keep, asJSON bool) (err error) {
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
 
-	st := styleFor(w)
+	st := console.StyleFor(w.stdout, w.env)
 	r := &demoReport{
 		User: s.url(), Node: s.nodeURL(), Admin: s.adminURL(), Origin: s.origin.url(), Workflow: s.workflow.Selector.WorkflowID,
 		Signer: address(auth.NewKeySigner(s.clientKey)), Connected: s.connected, Callable: s.callable, Wrong: []string{},
@@ -93,7 +94,7 @@ func demo(ctx context.Context, w *world, keep, asJSON bool) (err error) {
 	}); err != nil {
 		return stopped(ctx, err)
 	}
-	r.Took = elapsed(time.Since(start))
+	r.Took = console.Elapsed(time.Since(start))
 	if keep {
 		if r.Try, err = props.commands(s); err != nil {
 			return err
@@ -154,8 +155,8 @@ func (r *demoReport) play(ctx context.Context, s *stage, tell func(int, *story) 
 	return context.Cause(ctx)
 }
 
-func (r *demoReport) tellHead(w *world, st style) {
-	fmt.Fprintf(w.stdout, "%s\n\n", st.bold("dongate demo"))
+func (r *demoReport) tellHead(w *world, st console.Style) {
+	fmt.Fprintf(w.stdout, "%s\n\n", st.Bold("dongate demo"))
 	row := func(name, text string) { fmt.Fprintf(w.stdout, "   %-9s %s\n", name, text) }
 	row("clients", r.User)
 	row("nodes", r.Node)
@@ -167,7 +168,7 @@ func (r *demoReport) tellHead(w *world, st style) {
 	row("ready", fmt.Sprintf("%d nodes connected after %v, the workflow callable after %v", demoShards*demoNodes, r.Connected, r.Callable))
 }
 
-func (r *demoReport) tellEnd(w *world, st style) {
+func (r *demoReport) tellEnd(w *world, st console.Style) {
 	bad := 0
 	for _, s := range r.Scenes {
 		if len(s.Wrong) > 0 {
@@ -177,8 +178,8 @@ func (r *demoReport) tellEnd(w *world, st style) {
 	took := time.Duration(r.Took).Round(10 * time.Millisecond)
 	if r.OK {
 		fmt.Fprintf(w.stdout, "\n%s in %v; each node was asked 3 times, once per request that was accepted.\n",
-			st.green(fmt.Sprintf("All %d scenes as expected", len(r.Scenes))), took)
+			st.Green(fmt.Sprintf("All %d scenes as expected", len(r.Scenes))), took)
 		return
 	}
-	fmt.Fprintf(w.stdout, "\n%s after %v. %s\n", st.red(fmt.Sprintf("%d of %d scenes not as expected", bad, len(r.Scenes))), took, strings.Join(r.Wrong, "; "))
+	fmt.Fprintf(w.stdout, "\n%s after %v. %s\n", st.Red(fmt.Sprintf("%d of %d scenes not as expected", bad, len(r.Scenes))), took, strings.Join(r.Wrong, "; "))
 }

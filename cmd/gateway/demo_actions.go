@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"dongate/connector"
+	"dongate/internal/console"
 	"dongate/internal/simdon"
 )
 
@@ -16,16 +17,16 @@ var demoCache = connector.ActionCache{MaxAge: time.Minute, Store: true}
 
 // actionStory is one HTTP request that a node has had made, or not.
 type actionStory struct {
-	Shard    string  `json:"shard"`
-	Node     string  `json:"node"`
-	URL      string  `json:"url"`
-	Asked    elapsed `json:"askedMs"`
-	Answered elapsed `json:"answeredMs"`
-	Status   int     `json:"status,omitzero"`
-	Body     string  `json:"body,omitzero"`
-	Cached   bool    `json:"cached"`
-	Refused  bool    `json:"refused"` // nothing was sent
-	Error    string  `json:"error,omitzero"`
+	Shard    string          `json:"shard"`
+	Node     string          `json:"node"`
+	URL      string          `json:"url"`
+	Asked    console.Elapsed `json:"askedMs"`
+	Answered console.Elapsed `json:"answeredMs"`
+	Status   int             `json:"status,omitzero"`
+	Body     string          `json:"body,omitzero"`
+	Cached   bool            `json:"cached"`
+	Refused  bool            `json:"refused"` // nothing was sent
+	Error    string          `json:"error,omitzero"`
 }
 
 func (s *stage) sceneShared(ctx context.Context) (*story, error) {
@@ -90,9 +91,9 @@ func (s *stage) fetchAll(ctx context.Context, st *story) {
 
 // fetch has the gateway make one request for a node.
 func (s *stage) fetch(ctx context.Context, n *simdon.Node, url string, start time.Time) *actionStory {
-	a := &actionStory{Shard: n.ShardID(), Node: n.Name(), URL: url, Asked: elapsed(time.Since(start))}
+	a := &actionStory{Shard: n.ShardID(), Node: n.Name(), URL: url, Asked: console.Elapsed(time.Since(start))}
 	r, err := n.Act(ctx, connector.ActionRequest{URL: url, Timeout: demoPatience, Cache: demoCache})
-	a.Answered = elapsed(time.Since(start))
+	a.Answered = console.Elapsed(time.Since(start))
 	var failed *connector.ActionError
 	switch {
 	case err == nil:

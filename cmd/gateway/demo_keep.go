@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap"
 
 	"dongate/config"
+	"dongate/internal/console"
 	"dongate/internal/simdon"
 	"dongate/workflow"
 )
@@ -113,23 +114,23 @@ func (p *propsDir) commands(s *stage) ([]tryCommand, error) {
 }
 
 // tellTry shows the commands.
-func tellTry(w *world, st style, list []tryCommand) {
-	fmt.Fprintf(w.stdout, "\n%s\n", st.bold("Now try it by hand, in another terminal"))
+func tellTry(w *world, st console.Style, list []tryCommand) {
+	fmt.Fprintf(w.stdout, "\n%s\n", st.Bold("Now try it by hand, in another terminal"))
 	for _, t := range list {
-		fmt.Fprintf(w.stdout, "\n   %s\n   %s\n", st.dim("# "+t.About), t.Command)
+		fmt.Fprintf(w.stdout, "\n   %s\n   %s\n", st.Dim("# "+t.About), t.Command)
 	}
 	fmt.Fprintf(w.stdout, "\nEverything stays up until Ctrl-C. What the simulated nodes say:\n\n")
 }
 
 // keep shows what nodes say until ctx ends or the terminal is gone.
-func (s *stage) keep(ctx context.Context, w *world, st style, quiet bool) {
+func (s *stage) keep(ctx context.Context, w *world, st console.Style, quiet bool) {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP) // so that the files are removed
 	defer stop()
 	if !quiet {
 		s.mu.Lock()
 		s.onTold = func(n *simdon.Node, a act) {
 			if !a.answered.IsZero() {
-				fmt.Fprintf(w.stdout, "   %-8s %-10s %9s   %-17s %s\n", n.ShardID(), n.Name(), elapsed(a.answered.Sub(a.asked)), a.said, st.dim(a.requestID))
+				fmt.Fprintf(w.stdout, "   %-8s %-10s %9s   %-17s %s\n", n.ShardID(), n.Name(), console.Elapsed(a.answered.Sub(a.asked)), a.said, st.Dim(a.requestID))
 			}
 		}
 		s.mu.Unlock()

@@ -9,6 +9,7 @@ import (
 
 	"dongate/auth"
 	"dongate/client"
+	"dongate/internal/console"
 	"dongate/internal/simdon"
 	"dongate/workflow"
 )
@@ -143,7 +144,7 @@ func (s *stage) sceneSplit(ctx context.Context) (*story, error) {
 	st.expect(strings.Contains(a.Text, "2 + 2"), "the answer does not tell of groups 2 + 2: %s", a.Text)
 	st.expect(len(st.Quorums) == 0, "a shard had a quorum")
 	last := st.byAnswer()[len(st.Nodes)-1].Answered
-	st.expect(a.At >= last+elapsed(grace), "the answer came at %v, before the grace had passed", a.At)
+	st.expect(a.At >= last+console.Elapsed(grace), "the answer came at %v, before the grace had passed", a.At)
 	return st, nil
 }
 
@@ -170,7 +171,7 @@ func (s *stage) sign(input string) (*client.Signed, error) {
 func (s *stage) send(ctx context.Context, signed *client.Signed) (answerStory, error) {
 	start := time.Now()
 	resp, err := s.client.Send(ctx, signed)
-	a := answerStory{At: elapsed(time.Since(start))}
+	a := answerStory{At: console.Elapsed(time.Since(start))}
 	var refused *client.Error
 	switch {
 	case err == nil:
@@ -200,11 +201,11 @@ func (s *stage) play(ctx context.Context, st *story, signed *client.Signed, role
 		return err
 	}
 	st.Answers = append(st.Answers, answer)
-	since := func(t time.Time) elapsed {
+	since := func(t time.Time) console.Elapsed {
 		if t.IsZero() {
-			return never
+			return console.Never
 		}
-		return elapsed(t.Sub(start))
+		return console.Elapsed(t.Sub(start))
 	}
 	for _, n := range s.don.Nodes() {
 		frozen := n.Behaviour().Kind == simdon.Frozen

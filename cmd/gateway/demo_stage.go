@@ -24,6 +24,7 @@ import (
 	"dongate/config"
 	"dongate/connector"
 	"dongate/gateway"
+	"dongate/internal/console"
 	"dongate/internal/simdon"
 	"dongate/jsonrpc"
 	"dongate/workflow"
@@ -65,8 +66,8 @@ type stage struct {
 	strangerKey *ecdsa.PrivateKey
 	seed        string // of the nodes' keys
 	workflow    workflow.Metadata
-	connected   elapsed // from the start until every node had a session
-	callable    elapsed // … until every node's word on the workflow had arrived
+	connected   console.Elapsed // from the start until every node had a session
+	callable    console.Elapsed // … until every node's word on the workflow had arrived
 
 	mu     sync.Mutex
 	acts   map[actKey]*act
@@ -144,11 +145,11 @@ func (s *stage) open(ctx context.Context, log *zap.Logger) (err error) {
 	if err := s.don.WaitConnected(ctx); err != nil {
 		return fmt.Errorf("the nodes do not connect: %w", err)
 	}
-	s.connected = elapsed(time.Since(start))
+	s.connected = console.Elapsed(time.Since(start))
 	if err := s.awaitReports(ctx); err != nil {
 		return fmt.Errorf("the workflow does not become callable: %w", err)
 	}
-	s.callable = elapsed(time.Since(start))
+	s.callable = console.Elapsed(time.Since(start))
 	return nil
 }
 

@@ -4,9 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"strings"
+
+	"dongate/internal/console"
 )
 
 // story is what happened in one scene of the demo; times count from the moment
@@ -31,31 +32,31 @@ type story struct {
 
 // nodeStory is one node's part.
 type nodeStory struct {
-	Shard    string  `json:"shard"`
-	Node     string  `json:"node"`
-	Role     string  `json:"role,omitzero"` // "" for an honest node
-	Asked    elapsed `json:"askedMs"`
-	Answered elapsed `json:"answeredMs"`
-	Said     string  `json:"said"`
-	vote     string  // all that it said
+	Shard    string          `json:"shard"`
+	Node     string          `json:"node"`
+	Role     string          `json:"role,omitzero"` // "" for an honest node
+	Asked    console.Elapsed `json:"askedMs"`
+	Answered console.Elapsed `json:"answeredMs"`
+	Said     string          `json:"said"`
+	vote     string          // all that it said
 }
 
 // quorumStory says that a shard agreed, and when.
 type quorumStory struct {
-	Shard string  `json:"shard"`
-	Node  string  `json:"node"` // whose answer completed it
-	Nodes int     `json:"nodes"`
-	Of    int     `json:"of"`
-	At    elapsed `json:"atMs"`
+	Shard string          `json:"shard"`
+	Node  string          `json:"node"` // whose answer completed it
+	Nodes int             `json:"nodes"`
+	Of    int             `json:"of"`
+	At    console.Elapsed `json:"atMs"`
 }
 
 // answerStory is what the client got for one request.
 type answerStory struct {
-	What   string  `json:"what,omitzero"` // what was sent, where a scene has several
-	Status int     `json:"status"`
-	Reason string  `json:"reason"` // "result", or data.reason of the error
-	Text   string  `json:"text"`
-	At     elapsed `json:"atMs"`
+	What   string          `json:"what,omitzero"` // what was sent, where a scene has several
+	Status int             `json:"status"`
+	Reason string          `json:"reason"` // "result", or data.reason of the error
+	Text   string          `json:"text"`
+	At     console.Elapsed `json:"atMs"`
 }
 
 // expect notes a difference from what the demo promises.
@@ -97,13 +98,9 @@ func (s *story) byAnswer() []*nodeStory {
 }
 
 // tell writes the scene as people read it.
-func (s *story) tell(out io.Writer, st style, number int) error {
+func (s *story) tell(out io.Writer, st console.Style, number int) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\n%s\n", st.bold(fmt.Sprintf("%d  %s", number, s.Title)))
-	for _, line := range s.About {
-		fmt.Fprintf(&b, "   %s\n", line)
-	}
-	b.WriteByte('\n')
+	b.WriteString(st.Heading(number, s.Title, s.About))
 	if len(s.Nodes) > 0 {
 		s.tellNodes(&b, st)
 		b.WriteByte('\n')
@@ -113,38 +110,34 @@ func (s *story) tell(out io.Writer, st style, number int) error {
 		s.tellActions(&b, st)
 	}
 	for _, a := range s.Answers {
-		paint := st.green
+		paint := st.Green
 		if a.Reason != "result" {
-			paint = st.yellow
+			paint = st.Yellow
 		}
-		text := strings.Join(wrap(longHex.ReplaceAllString(a.Text, "$1.."), 75), "\n"+strings.Repeat(" ", 25))
-		fmt.Fprintf(&b, "   %-9s %9s   %s  %s\n", cmp.Or(a.What, "answer"), a.At, paint(fmt.Sprintf("%d %s", a.Status, a.Reason)), text)
+		text := strings.Join(console.Wrap(console.Shorten(a.Text), 75), "\n"+strings.Repeat(" ", console.Indent))
+		b.WriteString(console.Line(cmp.Or(a.What, "answer"), a.At, paint(fmt.Sprintf("%d %s", a.Status, a.Reason))+"  "+text))
 	}
-	verdict := st.green("as expected")
-	if len(s.Wrong) > 0 {
-		verdict = st.red("NOT AS EXPECTED: ") + strings.Join(s.Wrong, "; ")
-	}
-	fmt.Fprintf(&b, "   %-9s %9s   %s\n", "verdict", "", verdict)
+	b.WriteString(st.Verdict(s.Wrong))
 	_, err := io.WriteString(out, b.String())
 	return err
 }
 
-func (s *story) tellQuorums(b *strings.Builder, st style) {
+func (s *story) tellQuorums(b *strings.Builder, st console.Style) {
 	for i, q := range s.Quorums {
 		text := fmt.Sprintf("%s: %d of %d nodes have said the same", q.Shard, q.Nodes, q.Of)
 		if i == 0 {
-			fmt.Fprintf(b, "   %-9s %9s   %s\n", "quorum", q.At, text)
+			b.WriteString(console.Line("quorum", q.At, text))
 		} else {
-			fmt.Fprintf(b, "%s\n", st.dim(fmt.Sprintf("   %-9s %9s   %s, too", "", q.At, text)))
+			fmt.Fprintf(b, "%s\n", st.Dim(strings.TrimSuffix(console.Line("", q.At, text+", too"), "\n")))
 		}
 	}
 	if len(s.Quorums) == 0 {
-		fmt.Fprintf(b, "   %-9s %9s   no %d nodes of a shard have said the same\n", "quorum", never, demoQuorum)
+		b.WriteString(console.Line("quorum", console.Never, fmt.Sprintf("no %d nodes of a shard have said the same", demoQuorum)))
 	}
 }
 
 // tellNodes writes one line per node: shard by shard, in the order of answering.
-func (s *story) tellNodes(b *strings.Builder, st style) {
+func (s *story) tellNodes(b *strings.Builder, st console.Style) {
 	order := map[string]int{}
 	for _, n := range s.Nodes {
 		if _, ok := order[n.Shard]; !ok {
@@ -156,27 +149,27 @@ func (s *story) tellNodes(b *strings.Builder, st style) {
 	line := func(shard, node, asked, answered, said, remark string) string {
 		return strings.TrimRight(fmt.Sprintf("   %-8s %-10s %9s   %9s   %-17s   %s", shard, node, asked, answered, said, remark), " ")
 	}
-	fmt.Fprintf(b, "%s\n", st.dim(line("shard", "node", "asked", "answered", "said", "")))
+	fmt.Fprintf(b, "%s\n", st.Dim(line("shard", "node", "asked", "answered", "said", "")))
 	for _, n := range nodes {
-		remark := st.yellow(n.Role)
+		remark := st.Yellow(n.Role)
 		switch {
 		case n.Role != "" || n.Answered < 0:
 		case len(s.Quorums) > 0 && n.Shard == s.Quorums[0].Shard && n.Node == s.Quorums[0].Node:
-			remark = st.green("makes the quorum")
+			remark = st.Green("makes the quorum")
 		case n.Answered > s.Answers[0].At:
-			remark = st.dim("not waited for")
+			remark = st.Dim("not waited for")
 		}
 		fmt.Fprintf(b, "%s\n", line(n.Shard, n.Node, n.Asked.String(), n.Answered.String(), n.Said, remark))
 	}
 }
 
 // tellActions writes one line per action, and more for why one came to nothing.
-func (s *story) tellActions(b *strings.Builder, st style) {
+func (s *story) tellActions(b *strings.Builder, st console.Style) {
 	const indent = 47
 	line := func(shard, node, asked, answered string) string {
 		return fmt.Sprintf("   %-8s %-10s %9s   %9s   ", shard, node, asked, answered)
 	}
-	fmt.Fprintf(b, "%s\n", st.dim(line("shard", "node", "asked", "answered")+"got"))
+	fmt.Fprintf(b, "%s\n", st.Dim(line("shard", "node", "asked", "answered")+"got"))
 	for _, a := range s.Actions {
 		got := fmt.Sprintf("%d %s", a.Status, a.Body)
 		switch {
@@ -186,14 +179,11 @@ func (s *story) tellActions(b *strings.Builder, st style) {
 				what = "refused:"
 			}
 			got = a.URL + "\n" + strings.Repeat(" ", indent) +
-				strings.Join(wrap(st.yellow(what)+" "+a.Error, 60), "\n"+strings.Repeat(" ", indent))
+				strings.Join(console.Wrap(st.Yellow(what)+" "+a.Error, 60), "\n"+strings.Repeat(" ", indent))
 		case a.Cached:
-			got += "   " + st.dim("from the cache")
+			got += "   " + st.Dim("from the cache")
 		}
 		fmt.Fprintf(b, "%s%s\n", line(a.Shard, a.Node, a.Asked.String(), a.Answered.String()), got)
 	}
-	fmt.Fprintf(b, "\n   %-9s %9s   %s for %s\n", "endpoint", "", called(*s.Calls), count(len(s.Actions), "request"))
+	b.WriteString("\n" + console.Line("endpoint", console.Blank, called(*s.Calls)+" for "+console.Count(len(s.Actions), "request")))
 }
-
-// longHex matches what nobody reads to its end.
-var longHex = regexp.MustCompile("(0x[0-9a-f]{8})[0-9a-f]{48,}")

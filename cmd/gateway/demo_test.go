@@ -9,14 +9,15 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
+	"dongate/internal/console"
 	"dongate/internal/simdon"
 )
 
-func ms(n float64) elapsed { return elapsed(n * float64(time.Millisecond)) }
+func ms(n float64) console.Elapsed { return console.Elapsed(n * float64(time.Millisecond)) }
 
 // splitStory is a scene of one shard of four and one of one.
 func splitStory() *story {
-	node := func(shard, name, role string, asked, answered elapsed, said string) *nodeStory {
+	node := func(shard, name, role string, asked, answered console.Elapsed, said string) *nodeStory {
 		return &nodeStory{Shard: shard, Node: name, Role: role, Asked: asked, Answered: answered, Said: said, vote: said}
 	}
 	return &story{
@@ -26,7 +27,7 @@ func splitStory() *story {
 			node("demo", "n1", "lies", ms(0.4), ms(1), "ACCEPTED 2"),
 			node("demo", "n2", "", ms(0.6), ms(10), "ACCEPTED 1"),
 			node("demo", "n3", "", ms(0.6), ms(20), "ACCEPTED 1"),
-			node("demo_1", "n4", "frozen", never, never, ""),
+			node("demo_1", "n4", "frozen", console.Never, console.Never, ""),
 		},
 		Answers: []answerStory{{Status: 200, Reason: "result", Text: "ACCEPTED 1", At: ms(30.5)}},
 	}
@@ -56,7 +57,7 @@ func TestStoryIsTold(t *testing.T) {
 	s.Answers = append(s.Answers, answerStory{What: "altered", Status: 401, Reason: "unauthorized", At: ms(1.25),
 		Text: "Auth failure: JWT digest 0x5157c3bd4a2d64d5f62548013fb79cb2b489b6845d91f39e02cd7f25e2180d61 does not match the request, whose digest is another"})
 	var out bytes.Buffer
-	require.NoError(t, s.tell(&out, style{}, 7))
+	require.NoError(t, s.tell(&out, console.Style{}, 7))
 	require.Equal(t, `
 7  A scene
    What it shows.
@@ -78,7 +79,7 @@ func TestStoryIsTold(t *testing.T) {
 	s.expect(true, "never said")
 	s.expect(false, "the answer was %d", 42)
 	out.Reset()
-	require.NoError(t, s.tell(&out, style{colour: true}, 7))
+	require.NoError(t, s.tell(&out, console.Style{Colour: true}, 7))
 	require.Contains(t, out.String(), "\x1b[31mNOT AS EXPECTED: \x1b[0mthe answer was 42\n")
 }
 
@@ -93,7 +94,7 @@ func TestActionsAreTold(t *testing.T) {
 		{Shard: "demo", Node: "n3", URL: "http://h/", Asked: ms(0), Answered: ms(7), Error: "connection refused"},
 	}}
 	var out bytes.Buffer
-	require.NoError(t, s.tell(&out, style{}, 6))
+	require.NoError(t, s.tell(&out, console.Style{}, 6))
 	require.Equal(t, `
 6  A scene
    What it shows.

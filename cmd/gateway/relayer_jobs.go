@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"dongate/internal/console"
 	"dongate/relayer/fhevm"
 	relayerstore "dongate/relayer/store"
 )
@@ -151,11 +152,11 @@ func (l jobList) print(w *world, asJSON bool) error {
 	if l.Paused {
 		fmt.Fprintln(w.stderr, "paused: no further request is sent until 'gateway relayer resume'")
 	}
-	t := newTable(w.stdout)
+	t := console.NewTable(w.stdout)
 	for _, j := range l.Jobs {
-		t.row(j.JobID, string(j.Kind), string(j.State), "for "+age(j.ageAtList), printable(j.Cause))
+		t.Row(j.JobID, string(j.Kind), string(j.State), "for "+age(j.ageAtList), printable(j.Cause))
 	}
-	if err := t.flush(); err != nil {
+	if err := t.Flush(); err != nil {
 		return err
 	}
 	if l.Next != nil {
@@ -219,46 +220,46 @@ func (d jobDetails) print(w *world, asJSON bool, now time.Time) error {
 	if asJSON {
 		return w.printJSON(d)
 	}
-	t := newTable(w.stdout)
+	t := console.NewTable(w.stdout)
 	kind := string(d.Kind)
 	if d.Variant != "" {
 		kind += " (" + d.Variant + ")"
 	}
-	t.row("job", d.JobID)
-	t.row("kind", kind)
-	t.row("state", fmt.Sprintf("%s since %s, for %s", d.State, when(d.Since), age(now.Sub(d.Since))))
-	t.row("created", when(d.Created))
-	t.row("content", d.Content)
+	t.Row("job", d.JobID)
+	t.Row("kind", kind)
+	t.Row("state", fmt.Sprintf("%s since %s, for %s", d.State, when(d.Since), age(now.Sub(d.Since))))
+	t.Row("created", when(d.Created))
+	t.Row("content", d.Content)
 	known := func(name, value string) {
 		if value != "" {
-			t.row(name, printable(value))
+			t.Row(name, printable(value))
 		}
 	}
 	if d.Reference != nil {
-		t.row("reference", *d.Reference)
+		t.Row("reference", *d.Reference)
 	}
 	known("transaction", d.Transaction)
 	known("response", d.Response)
 	if d.Accepted != nil {
-		t.row("accepted", strconv.FormatBool(*d.Accepted))
+		t.Row("accepted", strconv.FormatBool(*d.Accepted))
 	}
 	if d.Kind == fhevm.KindUserDecrypt {
 		shares := strconv.Itoa(len(d.Shares))
 		if d.Threshold > 0 {
 			shares += fmt.Sprintf(", complete with %d", d.Threshold)
 		}
-		t.row("shares", shares)
+		t.Row("shares", shares)
 	}
 	known("cause", d.Cause)
 	known("reason", d.Reason)
-	if err := t.flush(); err != nil {
+	if err := t.Flush(); err != nil {
 		return err
 	}
 	if len(d.Attempts) == 0 {
 		_, err := fmt.Fprintln(w.stdout, "no transaction was signed")
 		return err
 	}
-	fmt.Fprintln(w.stdout, count(len(d.Attempts), "transaction")+":")
+	fmt.Fprintln(w.stdout, console.Count(len(d.Attempts), "transaction")+":")
 	for _, a := range d.Attempts {
 		result := a.Result
 		if a.Block != nil {
@@ -267,9 +268,9 @@ func (d jobDetails) print(w *world, asJSON bool, now time.Time) error {
 		if a.Cancels {
 			result += ", cancels"
 		}
-		t.row("  nonce "+strconv.FormatInt(a.Nonce, 10), "fee "+a.FeeCap, "tip "+a.TipCap, a.Hash, when(a.Created), result)
+		t.Row("  nonce "+strconv.FormatInt(a.Nonce, 10), "fee "+a.FeeCap, "tip "+a.TipCap, a.Hash, when(a.Created), result)
 	}
-	return t.flush()
+	return t.Flush()
 }
 
 func hexOf(b []byte) string { return "0x" + hex.EncodeToString(b) }

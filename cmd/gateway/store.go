@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"dongate/internal/console"
 	"dongate/storage"
 )
 
@@ -49,7 +50,7 @@ The exit code is 6 when something was found.`,
 					return err
 				}
 				if len(problems) > 0 {
-					return &exitError{code: exitStorage, err: fmt.Errorf("the database has %s", count(len(problems), "problem")), told: true}
+					return &exitError{code: exitStorage, err: fmt.Errorf("the database has %s", console.Count(len(problems), "problem")), told: true}
 				}
 				return nil
 			})
@@ -69,7 +70,7 @@ func (r storeReport) print(w *world, asJSON bool) error {
 	if r.OK {
 		fmt.Fprintln(w.stdout, "the database is in order")
 	} else {
-		fmt.Fprintln(w.stdout, count(len(r.Problems), "problem"))
+		fmt.Fprintln(w.stdout, console.Count(len(r.Problems), "problem"))
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"dongate/client"
+	"dongate/internal/console"
 )
 
 // maxCurlBytes is the longest body that is put on curl's command line; systems
@@ -85,12 +86,12 @@ func curl(s *client.Signed, url string) string {
 }
 
 func (r *tokenReport) print(w *world) error {
-	t := newTable(w.stdout)
-	t.row("id", r.ID)
-	t.row("signer", r.Signer)
-	t.row("digest", r.Digest)
-	t.row("expires", fmt.Sprintf("%s, in 5 minutes", r.Expires.Format(time.RFC3339)))
-	if err := t.flush(); err != nil {
+	t := console.NewTable(w.stdout)
+	t.Row("id", r.ID)
+	t.Row("signer", r.Signer)
+	t.Row("digest", r.Digest)
+	t.Row("expires", fmt.Sprintf("%s, in 5 minutes", r.Expires.Format(time.RFC3339)))
+	if err := t.Flush(); err != nil {
 		return err
 	}
 	if len(r.Body) > maxCurlBytes {

@@ -11,17 +11,18 @@ import (
 	"github.com/spf13/cobra"
 
 	"dongate/client"
+	"dongate/internal/console"
 )
 
 // triggerReport is what `trigger --json` prints.
 type triggerReport struct {
-	OK     bool           `json:"ok"`
-	ID     string         `json:"id"`
-	Signer string         `json:"signer"`
-	URL    string         `json:"url,omitzero"` // of the gateway that answered
-	Took   elapsed        `json:"tookMs"`
-	Result jsontext.Value `json:"result,omitzero"`
-	Error  *triggerError  `json:"error,omitzero"`
+	OK     bool            `json:"ok"`
+	ID     string          `json:"id"`
+	Signer string          `json:"signer"`
+	URL    string          `json:"url,omitzero"` // of the gateway that answered
+	Took   console.Elapsed `json:"tookMs"`
+	Result jsontext.Value  `json:"result,omitzero"`
+	Error  *triggerError   `json:"error,omitzero"`
 }
 
 func newTrigger(w *world) *cobra.Command {
@@ -87,7 +88,7 @@ have run; 15 nothing took it; 16 the nodes agreed on an error.`,
 func (r *triggerReport) send(ctx context.Context, c *client.Client, s *client.Signed) error {
 	start := time.Now()
 	resp, err := c.Send(ctx, s)
-	r.Took = elapsed(time.Since(start))
+	r.Took = console.Elapsed(time.Since(start))
 	if err != nil {
 		r.Error = explain(ctx, err, r)
 		return r.Error.exitError()
@@ -115,18 +116,18 @@ func (r *triggerReport) print(w *world, err error) error {
 		}
 		return err
 	}
-	t := newTable(w.stdout)
+	t := console.NewTable(w.stdout)
 	resp := client.Response{Result: r.Result}
 	if x, err := resp.Execution(); err == nil && x.Status != "" {
-		t.row(x.Status)
-		t.row("  workflow", x.WorkflowID)
-		t.row("  execution", x.ExecutionID)
+		t.Row(x.Status)
+		t.Row("  workflow", x.WorkflowID)
+		t.Row("  execution", x.ExecutionID)
 	} else {
-		t.row(string(r.Result))
+		t.Row(string(r.Result))
 	}
-	t.row("  request", r.ID)
-	t.row("  signer", r.Signer)
-	t.row("  gateway", r.URL)
-	t.row("  took", r.Took.String())
-	return t.flush()
+	t.Row("  request", r.ID)
+	t.Row("  signer", r.Signer)
+	t.Row("  gateway", r.URL)
+	t.Row("  took", r.Took.String())
+	return t.Flush()
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"dongate/client"
+	"dongate/internal/console"
 	"dongate/jsonrpc"
 )
 
@@ -17,18 +18,18 @@ import (
 type triggerError struct {
 	// Reason is the gateway's data.reason, or "node_error", "unreachable" or
 	// "unknown_outcome".
-	Reason      string         `json:"reason"`
-	ExitCode    int            `json:"exitCode"`
-	Message     string         `json:"message"`
-	Hint        string         `json:"hint"`
-	Code        int            `json:"code,omitzero"`
-	Status      int            `json:"status,omitzero"`
-	RetryAfter  elapsed        `json:"retryAfterMs,omitzero"`
-	Data        jsontext.Value `json:"data,omitzero"` // of the nodes' error
-	Shards      []client.Shard `json:"shards,omitzero"`
-	State       string         `json:"state,omitzero"` // of an earlier request under this id
-	ExecutionID string         `json:"executionId,omitzero"`
-	Response    jsontext.Value `json:"response,omitzero"` // of that request
+	Reason      string          `json:"reason"`
+	ExitCode    int             `json:"exitCode"`
+	Message     string          `json:"message"`
+	Hint        string          `json:"hint"`
+	Code        int             `json:"code,omitzero"`
+	Status      int             `json:"status,omitzero"`
+	RetryAfter  console.Elapsed `json:"retryAfterMs,omitzero"`
+	Data        jsontext.Value  `json:"data,omitzero"` // of the nodes' error
+	Shards      []client.Shard  `json:"shards,omitzero"`
+	State       string          `json:"state,omitzero"` // of an earlier request under this id
+	ExecutionID string          `json:"executionId,omitzero"`
+	Response    jsontext.Value  `json:"response,omitzero"` // of that request
 }
 
 // exitError is the error as report shows it.
@@ -78,7 +79,7 @@ func explain(ctx context.Context, err error, r *triggerReport) *triggerError {
 
 // refused explains a gateway's word. With several gateways the first one's counts.
 func (e *triggerError) refused(c *client.Error, r *triggerReport) {
-	e.Reason, e.Code, e.Status, e.RetryAfter = c.Reason, c.Code, c.HTTPStatus, elapsed(c.RetryAfter)
+	e.Reason, e.Code, e.Status, e.RetryAfter = c.Reason, c.Code, c.HTTPStatus, console.Elapsed(c.RetryAfter)
 	e.Shards, e.State, e.ExecutionID = c.Shards, c.State, c.ExecutionID
 	e.Message, r.URL = c.Message, c.URL
 	if code, ok := exitCodesByReason[c.Reason]; ok {

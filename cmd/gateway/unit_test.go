@@ -120,32 +120,3 @@ func TestLogIsBounded(t *testing.T) {
 	_, err = newLogger(config.Log{Level: "loud"}, &out)
 	require.Error(t, err)
 }
-
-func TestStyle(t *testing.T) {
-	t.Parallel()
-	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0) // a character device, as a terminal is
-	require.NoError(t, err)
-	defer null.Close()
-	require.Equal(t, "\x1b[31mx\x1b[0m", styleFor(&world{stdout: null, environ: []string{"TERM=xterm"}}).red("x"))
-	for name, w := range map[string]*world{
-		"NO_COLOR":    {stdout: null, environ: []string{"TERM=xterm", "NO_COLOR=1"}},
-		"dumb":        {stdout: null, environ: []string{"TERM=dumb"}},
-		"no TERM":     {stdout: null},
-		"no terminal": {stdout: &bytes.Buffer{}, environ: []string{"TERM=xterm"}},
-	} {
-		require.Equal(t, "x", styleFor(w).red("x"), name)
-	}
-}
-
-func TestTable(t *testing.T) {
-	t.Parallel()
-	var out bytes.Buffer
-	tb := newTable(&out)
-	tb.row("a title longer than any cell")
-	tb.row("€", "b", "c")
-	tb.row("long", "bb", "c")
-	require.NoError(t, tb.flush())
-	require.Equal(t, "a title longer than any cell\n€     b   c\nlong  bb  c\n", out.String())
-	require.Equal(t, []string{"one two", "three", "a-very-long-word", "x"}, wrap("one two three a-very-long-word x", 8))
-	require.Equal(t, "1 node, 2 nodes", count(1, "node")+", "+count(2, "node"))
-}

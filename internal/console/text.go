@@ -1,4 +1,4 @@
-package main
+package console
 
 import (
 	"fmt"
@@ -8,22 +8,26 @@ import (
 	"unicode/utf8"
 )
 
-// count is "1 problem", "2 problems".
-func count(n int, noun string) string {
+// Count is "1 problem", "2 problems".
+func Count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// elapsed is a time span in output: milliseconds with one decimal, for people and
+// Elapsed is a time span in output: milliseconds with one decimal, for people and
 // in JSON. Below zero it is no time at all: "-" and null.
-type elapsed time.Duration
+type Elapsed time.Duration
 
-// never is the elapsed of what did not happen.
-const never elapsed = -1
+// Never is the Elapsed of what did not happen; Blank is that of what has no time.
+const (
+	Never Elapsed = -1
+	Blank Elapsed = -2
+)
 
-func (e elapsed) String() string {
+// String implements fmt.Stringer.
+func (e Elapsed) String() string {
 	if e < 0 {
 		return "-"
 	}
@@ -31,16 +35,16 @@ func (e elapsed) String() string {
 }
 
 // MarshalJSON implements json.Marshaler.
-func (e elapsed) MarshalJSON() ([]byte, error) {
+func (e Elapsed) MarshalJSON() ([]byte, error) {
 	if e < 0 {
 		return []byte("null"), nil
 	}
 	return fmt.Appendf(nil, "%.1f", float64(e)/float64(time.Millisecond)), nil
 }
 
-// wrap splits text at spaces into lines of at most width characters, longer words
+// Wrap splits text at spaces into lines of at most width characters, longer words
 // aside.
-func wrap(text string, width int) []string {
+func Wrap(text string, width int) []string {
 	var lines []string
 	line := ""
 	for _, word := range strings.Fields(text) {
@@ -53,19 +57,21 @@ func wrap(text string, width int) []string {
 	return append(lines, line)
 }
 
-// table aligns the columns of consecutive rows; a row of one cell stands alone
+// Table aligns the columns of consecutive rows; a row of one cell stands alone
 // and does not widen the first column.
-type table struct {
+type Table struct {
 	out  io.Writer
 	rows [][]string
 }
 
-func newTable(out io.Writer) *table { return &table{out: out} }
+// NewTable returns an empty table that is written to out.
+func NewTable(out io.Writer) *Table { return &Table{out: out} }
 
-func (t *table) row(cells ...string) { t.rows = append(t.rows, cells) }
+// Row adds a row of at least one cell.
+func (t *Table) Row(cells ...string) { t.rows = append(t.rows, cells) }
 
-// flush writes the rows and forgets them.
-func (t *table) flush() error {
+// Flush writes the rows and forgets them.
+func (t *Table) Flush() error {
 	var width []int
 	for _, cells := range t.rows {
 		for i, c := range cells[:len(cells)-1] {
