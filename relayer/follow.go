@@ -286,7 +286,7 @@ func (f *follower) compare(ctx context.Context, from, to int64) error {
 			break
 		}
 	}
-	known, err := f.o.Store.RememberedBlocks(ctx, to, 1000)
+	known, err := f.o.Store.RememberedBlocks(ctx, to, int(min(to-from+100, 1000))) // with those of chains that are gone, of one number
 	if err != nil {
 		return err
 	}
