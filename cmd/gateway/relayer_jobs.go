@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"dongate/internal/console"
@@ -154,7 +155,11 @@ func (l jobList) print(w *world, asJSON bool) error {
 	}
 	t := console.NewTable(w.stdout)
 	for _, j := range l.Jobs {
-		t.Row(j.JobID, string(j.Kind), string(j.State), "for "+age(j.ageAtList), printable(j.Cause))
+		cells := []string{j.JobID, string(j.Kind), string(j.State), "for " + age(j.ageAtList)}
+		if j.Cause != "" {
+			cells = append(cells, printable(j.Cause))
+		}
+		t.Row(cells...)
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -277,8 +282,13 @@ func hexOf(b []byte) string { return "0x" + hex.EncodeToString(b) }
 
 func when(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
 
-// age is how long ago something was, in whole seconds.
-func age(d time.Duration) string { return max(d, 0).Truncate(time.Second).String() }
+// age is how long ago something was: in whole seconds, and from an hour on in whole minutes.
+func age(d time.Duration) string {
+	if d < time.Hour {
+		return max(d, 0).Truncate(time.Second).String()
+	}
+	return strings.TrimSuffix(d.Truncate(time.Minute).String(), "0s")
+}
 
 // printable quotes text that holds anything that a terminal would act on: reasons are contracts' and nodes' words.
 func printable(s string) string {

@@ -57,6 +57,7 @@ const patience = 30 * time.Second
 //	until URL STATUS regexp     fetch it until it is so
 //	signal NAME TERM|INT|HUP    send a signal
 //	ended NAME N                wait for its exit, with code N
+//	jobs FILE                   put requests of the relayer into a database file
 func TestScript(t *testing.T) {
 	t.Parallel()
 	testscript.Run(t, testscript.Params{
@@ -70,6 +71,7 @@ func TestScript(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"code": scriptCode, "start": scriptStart, "await": scriptAwait, "listening": scriptListening,
 			"capture": scriptCapture, "get": scriptGet, "until": scriptUntil, "signal": scriptSignal, "ended": scriptEnded,
+			"jobs": scriptJobs,
 		},
 	})
 }
