@@ -31,7 +31,8 @@ func newServe(w *world) *cobra.Command {
 
 The log goes to standard error, as the configuration's log section says. Once all
 listeners are open it has one entry with msg "listening" and the addresses in
-use (user, node, admin), so that port 0 can be used.
+use (user, node, admin, and relayer where that has its own), so that port 0 can
+be used.
 
 Signals:
   SIGTERM, SIGINT  drain: new requests are refused with 503, open ones are
@@ -43,9 +44,13 @@ Used tokens and request ids are kept in the database that storage names: by
 default the file dongate.db in $STATE_DIRECTORY, or else beside the configuration
 file. Its schema is brought up to date, unless storage.migrate is "manual".
 
+With relayer.enabled it also is a relayer, whose requests are in the same
+database: see docs/relayer.md. A SQLite file has one relayer; a second one does
+not start.
+
 A configuration with problems is refused as a whole: they are listed as
 'gateway check' does, and the exit code is 3. A listener that cannot be opened is
-exit code 5, a database exit code 6.`,
+exit code 5, as is a second relayer, a database exit code 6.`,
 		Example: `  gateway serve --config gateway.json
   DONGATE_LOG_LEVEL=debug gateway serve --config gateway.json
   DONGATE_CONFIG=/etc/dongate/gateway.json gateway serve`,
