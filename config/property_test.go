@@ -31,9 +31,9 @@ var narrowed = map[string][2]float64{
 	"relayer.queues.inputProof.margin":             {1, 9},
 	"relayer.queues.publicDecrypt.margin":          {1, 9},
 	"relayer.queues.userDecrypt.margin":            {1, 9},
-	"relayer.queues.inputProof.capacity":           {10, 20001},
-	"relayer.queues.publicDecrypt.capacity":        {10, 20001},
-	"relayer.queues.userDecrypt.capacity":          {10, 20001},
+	"relayer.queues.inputProof.capacity":           {10, 20000},
+	"relayer.queues.publicDecrypt.capacity":        {10, 20000},
+	"relayer.queues.userDecrypt.capacity":          {10, 20000},
 }
 
 // drawNumber is a value inside the bounds of the reference.

@@ -100,7 +100,7 @@ func (f *fixture) fill(b *testing.B, rows, waiting int) (ids []string) {
 }
 
 // BenchmarkLoad is the latency that a client sees with 100 000 rows and a full queue, the most that may wait, over that with an almost empty
-// database: GET of a job that waits and POST of a new one, 200 a second, in turn at either. The ratios are medians of blocks.
+// database: GET of a job that waits and POST of a new one, 200 a second over 8 connections, in turn at either. The ratios are medians of blocks.
 func BenchmarkLoad(b *testing.B) {
 	const rows, blocks, calls, pause = 100_000, 5, 600, 5 * time.Millisecond
 	for _, driver := range []string{storage.DriverSQLite, storage.DriverPostgres} {
@@ -108,7 +108,7 @@ func BenchmarkLoad(b *testing.B) {
 			b.Run(driver+"/"+method, func(b *testing.B) {
 				waiting := store.MaxCount
 				if method == http.MethodPost {
-					waiting -= blocks*calls + 1 // those that are posted fill it
+					waiting -= blocks*calls + 10 // those that are posted fill it
 				}
 				var call [2]func(n int) error
 				for i, size := range [][2]int{{1, 1}, {rows, waiting}} {
@@ -116,6 +116,12 @@ func BenchmarkLoad(b *testing.B) {
 					ids := f.fill(b, size[0], size[1])
 					server := httptest.NewServer(f)
 					b.Cleanup(server.Close)
+					var clients [8]http.Client
+					for c := range clients {
+						transport := &http.Transport{}
+						b.Cleanup(transport.CloseIdleConnections)
+						clients[c].Transport = transport
+					}
 					call[i] = func(n int) error {
 						path, body := string(benchEndpoint), bodyOf(benchEndpoint, n)
 						if method == http.MethodGet {
@@ -125,7 +131,7 @@ func BenchmarkLoad(b *testing.B) {
 						if err != nil {
 							return err
 						}
-						a, err := server.Client().Do(r)
+						a, err := clients[n%len(clients)].Do(r)
 						if err != nil {
 							return err
 						}
@@ -135,7 +141,9 @@ func BenchmarkLoad(b *testing.B) {
 						}
 						return nil
 					}
-					require.NoError(b, call[i](0)) // connects
+					for n := range clients {
+						require.NoError(b, call[i](n)) // connects
+					}
 				}
 				ticks := time.NewTicker(pause)
 				defer ticks.Stop()
@@ -146,7 +154,7 @@ func BenchmarkLoad(b *testing.B) {
 					for n := range calls {
 						<-ticks.C
 						for _, i := range [2]int{n % 2, 1 - n%2} {
-							took[i] = append(took[i], timed(b, func() error { return call[i](block*calls + n + 1) }))
+							took[i] = append(took[i], timed(b, func() error { return call[i](block*calls + n + 10) }))
 						}
 					}
 					for i := range at {
