@@ -1,7 +1,7 @@
 # dongate: `make demo` shows the main job, `make test` proves it.
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
-.PHONY: build demo test check lint race fuzz soak bench docs contracts clean postgres node
+.PHONY: build demo demo-relayer test check lint race fuzz soak bench docs contracts clean postgres node
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 COMMIT  ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null)
@@ -17,6 +17,12 @@ build:
 # A gateway, a simulated DON of two shards and a client, narrated.
 demo: build
 	@bin/gateway demo
+
+# The relayer with a simulated chain, narrated; the gateway is killed in between.
+demo-relayer: build
+	@echo "building bin/demo-relayer (with a node of the chain: the first time takes another minute or two)"
+	@go build -trimpath -o bin/demo-relayer ./internal/demorelayer/cmd/demo-relayer
+	@bin/demo-relayer bin/gateway
 
 # Everything but benchmarks, long soaks and the race detector.
 test: postgres node
