@@ -73,6 +73,8 @@ fuzz:
 bench:
 	go test -run "^$$" -bench "TriggerCPU|IdleSession|FaultyNodes|BadTokens|DurableClaims|SecondGateway|Action" -benchtime 1x ./gateway
 	go test -run "^$$" -bench GroupCommit -benchtime 1x ./auth/sqlclaims
+	go test -run "^$$" -bench "Post|Load" -benchtime 1x -timeout 20m ./relayer/api
+	go test -run "^$$" -bench . -benchtime 1x -timeout 20m ./relayer/store
 	go test -run "^$$" -bench . ./jsonrpc ./auth ./aggregation ./ratelimit ./connector ./cache ./egress ./storage ./storage/query
 
 # Documents that come from the code; `make test` fails when they differ.
