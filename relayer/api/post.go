@@ -117,6 +117,8 @@ func (h *Handler) accept(c *call, r fhevm.Request) answer {
 			return h.accepted(c, k, id, false, load)
 		case !errors.Is(err, store.ErrNotFound):
 			return h.internal(c, "", err)
+		case blocked && h.o.Draining():
+			return c.fail(fhevm.ErrOperator(label), h.o.RetryAfter.Remaining(time.Second)) // another process takes it, or this one when it is back
 		case blocked:
 			return c.fail(fhevm.ErrOperator(label), h.o.RetryAfter.Remaining(blockedWait))
 		}

@@ -311,4 +311,11 @@ func TestPostBlocked(t *testing.T) {
 	}
 	f.blocked.Store(fhevm.Label(""))
 	f.made(t, e, 2)
+
+	// A process that ends says when another will do.
+	f.with(t, func(o *Options) { o.Draining = func() bool { return true } })
+	f.blocked.Store(fhevm.LabelGatewayNotReachable)
+	a := f.do(t, "POST", string(e), bodyOf(e, 3))
+	require.Equal(t, 503, a.status)
+	require.Equal(t, 1, a.retryAfter)
 }
