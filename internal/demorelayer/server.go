@@ -72,6 +72,7 @@ func configuration(net simchain.Config, database string) any {
 			"chain": object{
 				"rpcURLs": list{net.HTTP}, "chainId": net.ChainID, "startBlock": max(net.StartBlock, 1),
 				"listeners": list{object{"type": "subscription", "url": net.WS}},
+				"bumpAfter": "5m", // one transaction each, however slow this machine is
 			},
 			"contracts": object{
 				"decryption": net.Decryption.Hex(), "inputVerification": net.InputVerification.Hex(), "protocolConfig": net.ProtocolConfig.Hex(),
