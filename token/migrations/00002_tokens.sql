@@ -32,7 +32,7 @@ CREATE TABLE {{.Prefix}}tokens (
 CREATE INDEX {{.Prefix}}tokens_spendable_amount ON {{.Prefix}}tokens (owner_wallet_id, token_type, amount, tx_id, idx)
     WHERE owner AND spendable AND NOT is_deleted;
 CREATE INDEX {{.Prefix}}tokens_owner_live ON {{.Prefix}}tokens (owner_wallet_id, token_type) WHERE owner AND NOT is_deleted;
-CREATE INDEX {{.Prefix}}tokens_owner_wallet ON {{.Prefix}}tokens (owner_wallet_id);
+CREATE INDEX {{.Prefix}}tokens_owner_spent ON {{.Prefix}}tokens (owner_wallet_id) WHERE owner AND is_deleted;
 CREATE INDEX {{.Prefix}}tokens_spent ON {{.Prefix}}tokens (spent_at, tx_id, idx) WHERE is_deleted;
 CREATE INDEX {{.Prefix}}tokens_issued ON {{.Prefix}}tokens (redeemed, token_type) WHERE issuer;
 

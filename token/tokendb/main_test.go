@@ -111,8 +111,8 @@ func plan(t *testing.T, s *Store, statement query.Statement) string {
 	return strings.Join(lines, "\n")
 }
 
-// fill stores n tokens of the type, spread over the wallets, of the amounts 1 to n.
-func fill(t testing.TB, s *Store, n int, wallets ...string) {
+// fill stores n tokens of the type USD and the amounts 1 to n, in turn for the wallets w0, w1, ….
+func fill(t testing.TB, s *Store, n, wallets int) {
 	t.Helper()
 	amount, series := "n", fmt.Sprintf("SELECT n FROM generate_series(1, %d) AS n", n)
 	zero := "decode('00', 'hex')"
@@ -121,13 +121,9 @@ func fill(t testing.TB, s *Store, n int, wallets ...string) {
 		series = fmt.Sprintf("WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < %d) SELECT n FROM c", n)
 		zero = "x'00'"
 	}
-	wallet := "CASE n % " + fmt.Sprint(len(wallets))
-	for i, w := range wallets {
-		wallet += fmt.Sprintf(" WHEN %d THEN '%s'", i, w)
-	}
 	_, err := s.db.Write().ExecContext(t.Context(), "INSERT INTO "+prefix+"tokens (tx_id, idx, amount, token_type, quantity, owner_raw, owner_type, owner_identity, "+
 		"owner_wallet_id, ledger, ledger_metadata, ledger_type, stored_at, owner) SELECT 'tx' || n, 0, "+amount+", 'USD', n, "+zero+", 'x509', "+zero+", "+
-		wallet+" END, "+zero+", "+zero+", 'f1', '2026-01-01 00:00:00.000', TRUE FROM ("+series+") AS numbers")
+		fmt.Sprintf("'w' || (n %% %d)", wallets)+", "+zero+", "+zero+", 'f1', '2026-01-01 00:00:00.000', TRUE FROM ("+series+") AS numbers")
 	require.NoError(t, err)
 	_, err = s.db.Write().ExecContext(t.Context(), "ANALYZE")
 	require.NoError(t, err)

@@ -255,37 +255,42 @@ func (s *Store) detailsStatement(q token.DetailsQuery) (query.Statement, error) 
 	if err != nil {
 		return nil, err
 	}
-	conds := []query.Cond{query.IsTrue(t.owner), named(t.ownerType, q.OwnerType), named(t.tokenType, q.Type), query.InPairs(t.txID, t.idx, keys...),
-		t.txID.In(q.TransactionIDs...), bounds, t.ledgerType.In(texts(q.LedgerFormats)...)}
-	if !q.IncludeDeleted {
-		conds = append(conds, query.Not(query.IsTrue(t.isDeleted)))
-	}
+	which := query.And(named(t.ownerType, q.OwnerType), named(t.tokenType, q.Type), query.InPairs(t.txID, t.idx, keys...),
+		t.txID.In(q.TransactionIDs...), bounds, t.ledgerType.In(texts(q.LedgerFormats)...))
 	switch q.Spendable {
 	case token.SpendableOnly:
-		conds = append(conds, query.IsTrue(t.canSpend))
+		which = query.And(which, query.IsTrue(t.canSpend))
 	case token.NonSpendableOnly:
-		conds = append(conds, query.Not(query.IsTrue(t.canSpend)))
+		which = query.And(which, query.Not(query.IsTrue(t.canSpend)))
 	}
-	kept := query.And(conds...)
 	wallets := q.WalletIDs
 	if len(wallets) == 0 && q.WalletID != "" {
 		wallets = []string{q.WalletID}
 	}
+	members := s.details(wallets, t.unspent(), which)
+	if q.IncludeDeleted { // on their own, for the index of each
+		members = append(members, s.details(wallets, query.And(query.IsTrue(t.owner), query.IsTrue(t.isDeleted)), which)...)
+	}
+	return query.UnionAll(members...).OrderBy(t.storedAt.Asc(), t.txID.Asc(), t.idx.Asc()), nil
+}
+
+// details returns the branches of tokens with their wallets: from the token's own column and from the table of owners.
+func (s *Store) details(wallets []string, which ...query.Cond) []query.Member {
+	t := &s.t
+	kept := query.And(which...)
 	fields := func(wallet query.Expr) []query.Expr {
 		return []query.Expr{t.txID, t.idx, wallet, t.ownerIdentity, t.ownerType, t.tokenType, t.amount, t.ledgerType, t.canSpend, t.isDeleted, t.spentBy, t.spentAt, t.storedAt}
 	}
-	var column query.Cond // the rows whose wallet is in the token's own column
-	if len(wallets) > 0 {
-		column = t.ownerWallet.In(wallets...)
-	} else {
-		owners := query.Exists(query.Select(query.Literal(1)).From(t.own).Where(query.And(t.ownTxID.EqColumn(t.txID), t.ownIdx.EqColumn(t.idx))))
-		column = query.Or(t.ownerWallet.NotNull(), query.Not(owners))
+	column := t.ownerWallet.In(wallets...)
+	if len(wallets) == 0 { // a token without a wallet too
+		column = query.Or(t.ownerWallet.NotNull(), query.Not(query.Exists(query.Select(query.Literal(1)).From(t.own).
+			Where(query.And(t.ownTxID.EqColumn(t.txID), t.ownIdx.EqColumn(t.idx))))))
 	}
-	return query.UnionAll(
+	return []query.Member{
 		query.Select(fields(t.ownerWallet)...).From(t.tokens).Where(query.And(column, kept)),
 		query.Select(fields(t.ownWallet)...).From(t.own).InnerJoin(t.tokens, query.And(t.txID.EqColumn(t.ownTxID), t.idx.EqColumn(t.ownIdx))).
 			Where(query.And(t.ownWallet.In(wallets...), query.Or(t.ownerWallet.IsNull(), query.Compare(t.ownerWallet, query.NE, t.ownWallet)), kept)),
-	).OrderBy(t.storedAt.Asc(), t.txID.Asc(), t.idx.Asc()), nil
+	}
 }
 
 func scanDetails(rows *sql.Rows) (v token.Details, err error) {
