@@ -225,7 +225,8 @@ type ValidationsQuery struct {
 type PendingTransaction struct {
 	TxID     string
 	StoredAt time.Time
-	Attempts int // how often it was claimed, this time included
+	Age      time.Duration // by the database's clock
+	Attempts int           // how often it was claimed, this time included
 }
 
 // IdentityConfiguration is where an identity comes from. ID, Type and URL together are its key.
