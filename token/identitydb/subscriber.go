@@ -20,7 +20,7 @@ const DefaultPoll = 10 * time.Second
 type SubscriberOptions struct {
 	Types []string // of configurations; none: all
 	// Handle is called with every configuration, those that are stored when Run begins first. One that fails is handled again at the next look, and
-	// does not hold up others. It is called by one goroutine, and with a configuration that changed again.
+	// does not hold up others. It is called by one goroutine, and again with a configuration that changed.
 	Handle func(ctx context.Context, c token.IdentityConfiguration) error
 	Poll   time.Duration // how often it looks without being told, for what other processes store in an SQLite file; 0: DefaultPoll
 	Log    *zap.Logger   // nil: none
@@ -57,7 +57,7 @@ func (s *Subscriber) Run(ctx context.Context) error {
 			end()
 		}
 	}()
-	handled := map[[sha256.Size]byte]bool{}
+	handled := map[[3]string][sha256.Size]byte{} // content by id, type and URL
 	for ctx.Err() == nil {
 		if end == nil { // before looking, so that nothing is stored unseen in between
 			var err error
@@ -85,7 +85,7 @@ func (s *Subscriber) Run(ctx context.Context) error {
 }
 
 // handle hands over what was not yet.
-func (s *Subscriber) handle(ctx context.Context, handled map[[sha256.Size]byte]bool) {
+func (s *Subscriber) handle(ctx context.Context, handled map[[3]string][sha256.Size]byte) {
 	types := s.o.Types
 	if len(types) == 0 {
 		types = []string{""}
@@ -96,8 +96,8 @@ func (s *Subscriber) handle(ctx context.Context, handled map[[sha256.Size]byte]b
 			s.o.Log.Warn("looking for new identities failed", zap.Error(err))
 		}
 		for _, c := range all {
-			key := fingerprint(c)
-			if handled[key] || ctx.Err() != nil {
+			key, content := [3]string{c.ID, c.Type, c.URL}, fingerprint(c)
+			if old, ok := handled[key]; ok && old == content || ctx.Err() != nil {
 				continue
 			}
 			if err := s.o.Handle(ctx, c); err != nil {
@@ -106,14 +106,15 @@ func (s *Subscriber) handle(ctx context.Context, handled map[[sha256.Size]byte]b
 				}
 				continue
 			}
-			handled[key] = true
+			handled[key] = content
 		}
 	}
 }
 
+// fingerprint stands for the configuration's content.
 func fingerprint(c token.IdentityConfiguration) (sum [sha256.Size]byte) {
 	h := sha256.New()
-	for _, part := range [][]byte{[]byte(c.ID), []byte(c.Type), []byte(c.URL), c.Config, c.Raw} {
+	for _, part := range [][]byte{c.Config, c.Raw} {
 		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part))))
 		h.Write(part)
 	}

@@ -54,18 +54,18 @@ func RecordID(txID string, n int) string { return records.RecordID(txID, n) }
 // Store is the transactions of one TMS; see [records.Store] for what it does besides findings. It is safe for concurrent use.
 type Store struct {
 	*records.Store
-	f findings
+	*Findings
 }
 
 // New returns the transactions in a database that has been migrated, see [token.Tables].
 func New(db *storage.DB, prefix string, o Options) *Store {
-	return &Store{records.New(db, prefix, "", o), newFindings(db, prefix)}
+	return &Store{records.New(db, prefix, "", o), newFindings(db, prefix, o.Now)}
 }
 
 // StoreService is a Store with checks and listeners; see [records.Service]. It is safe for concurrent use.
 type StoreService struct {
 	*records.Service
-	f findings
+	*Findings
 }
 
 // NewStoreService returns a service above a store. Its Close closes the store too.
@@ -74,7 +74,7 @@ func NewStoreService(s *Store, o ServiceOptions) (*StoreService, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &StoreService{service, s.f}, nil
+	return &StoreService{service, s.Findings}, nil
 }
 
 // AppendTransactionRecord stores a request as pending, with a record for each action, recipient and token type, and with the net movements.
