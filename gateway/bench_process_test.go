@@ -42,6 +42,7 @@ func runBenchProcess(role string) {
 	var user, node string
 	switch role {
 	case "gateway":
+		storage.MakeRoom() // as serve does on SQLite; here also where claims are in memory, so that the two are compared alike
 		c, err := config.Parse("bench.json", []byte(os.Getenv(benchConfig)), nil)
 		if err != nil {
 			panic(err)

@@ -61,6 +61,9 @@ func openStore(ctx context.Context, w *world, l *loaded, log *zap.Logger) (*stor
 	if err != nil {
 		return nil, storageFailure(err, l)
 	}
+	if c.Driver == storage.DriverSQLite {
+		storage.MakeRoom()
+	}
 	if l.config.Storage.Migrate == config.MigrateManual {
 		err = db.RequireSchema(ctx, domains(l.config)...)
 	} else {
