@@ -298,7 +298,7 @@ func TestManySignersAtOnce(t *testing.T) {
 	both(t, func(t *testing.T, s identities, _ *storage.DB) {
 		require.NoError(t, s.StoreSignerInfo(t.Context(), ident("4000"), nil))
 		var ids []token.Identity
-		for i := range 70_000 {
+		for i := range 10_000 {
 			ids = append(ids, ident(fmt.Sprint(i%5000)))
 		}
 		found, err := s.GetExistingSignerInfo(t.Context(), ids...)
@@ -414,7 +414,7 @@ func TestIntegrity(t *testing.T) {
 			for _, err := range []error{errAudit, errToken, errSigner, errExists, errBatch} {
 				require.ErrorIs(t, err, want)
 			}
-			require.False(t, exists)
+			require.Equal(t, want == nil, exists)
 		}
 		fails(token.ErrIntegrity)
 		fails(token.ErrIntegrity)
