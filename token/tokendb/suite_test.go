@@ -594,14 +594,25 @@ func TestListUnspentTokensByWallets(t *testing.T) {
 // The largest come first, and the limit counts tokens, not rows that are found twice.
 func TestUnspentTokensIteratorByLimit(t *testing.T) {
 	each(t, func(t *testing.T, s *Store) {
-		for i := range uint64(5) { // each is found in both places
-			require.NoError(t, s.StoreToken(t.Context(), tok("tx", i, "alice", "USD", int64(10*i)), "alice", "bob"))
+		for i := range uint64(5) {
+			for range 2 { // the second time into the other place too
+				require.NoError(t, s.StoreToken(t.Context(), tok("tx", i, "alice", "USD", int64(10*i)), "alice", "bob"))
+			}
 		}
+		var rows int
+		require.NoError(t, s.db.Read().QueryRowContext(t.Context(), "SELECT COUNT(*) FROM "+prefix+"tkn_own WHERE wallet_id = 'alice'").Scan(&rows))
+		require.Equal(t, 5, rows)
 		require.NoError(t, s.StoreToken(t.Context(), tok("shared", 0, "", "USD", 35), "alice"))
 		require.Equal(t, []string{"[tx:4]", "[shared:0]", "[tx:3]"}, unspentIDs(t, s, "alice", "USD", 3))
 		require.Equal(t, []string{"[tx:4]", "[tx:3]"}, unspentIDs(t, s, "bob", "USD", 2))
 		require.Len(t, unspentIDs(t, s, "alice", "USD", 0), 6)
 		require.Len(t, unspentIDs(t, s, "alice", "USD", 100), 6)
+		all, err := s.ListUnspentTokens(t.Context())
+		require.NoError(t, err)
+		require.Len(t, all, 11, "each once for each wallet")
+		details, err := storage.Collect(s.QueryTokenDetails(t.Context(), token.DetailsQuery{WalletID: "alice"}))
+		require.NoError(t, err)
+		require.Len(t, details, 6)
 		require.Equal(t, []string{"[tx:4]", "[shared:0]"}, unspentIDs(t, s, "", "", 2))
 		require.Equal(t, "135", balance(t, s, "alice", "USD"), "each once")
 	})

@@ -49,7 +49,7 @@ func (x *Tx) storeToken(ctx context.Context, r token.Record, wallets []string) e
 	if r.IssuerRaw != nil {
 		issuer = t.issuerRaw.Set(r.IssuerRaw)
 	}
-	_, err = x.s.db.Exec(ctx, x.tx, query.InsertInto(t.tokens).Row(
+	stored, err := x.s.db.Exec(ctx, x.tx, query.InsertInto(t.tokens).Row(
 		t.txID.Set(r.TxID), t.idx.Set(idx), t.amount.Set(amount.Bind(x.s.db.Backend())), t.tokenType.Set(r.Type), t.quantity.Set(quantity),
 		issuer, t.ownerRaw.Set(full(r.OwnerRaw)), t.ownerType.Set(r.OwnerType), t.ownerIdentity.Set(full(r.OwnerIdentity)), wallet,
 		t.ledger.Set(full(r.Ledger)), t.ledgerMetadata.Set(full(r.LedgerMetadata)), t.ledgerType.Set(string(r.LedgerFormat)),
@@ -59,12 +59,18 @@ func (x *Tx) storeToken(ctx context.Context, r token.Record, wallets []string) e
 		return err
 	}
 	for part := range storage.Chunks(wallets, 3) {
-		rows := make([][]query.Assignment, len(part))
-		for i, w := range part {
-			if w == "" {
+		var rows [][]query.Assignment
+		for _, w := range part {
+			switch {
+			case w == "":
 				return fmt.Errorf("an owning wallet: %w", token.ErrEmptyArgument)
+			case w == r.OwnerWalletID && stored == 1: // the token's own column says so
+				continue
 			}
-			rows[i] = []query.Assignment{t.ownTxID.Set(r.TxID), t.ownIdx.Set(idx), t.ownWallet.Set(w)}
+			rows = append(rows, []query.Assignment{t.ownTxID.Set(r.TxID), t.ownIdx.Set(idx), t.ownWallet.Set(w)})
+		}
+		if len(rows) == 0 {
+			continue
 		}
 		if _, err := x.s.db.Exec(ctx, x.tx, query.InsertInto(t.own).Rows(rows...).OnConflict(t.ownTxID, t.ownIdx, t.ownWallet).DoNothing()); err != nil {
 			return err
