@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"hash/maphash"
 	"io"
 	"net"
 	"net/http"
@@ -57,8 +58,14 @@ type Client struct {
 	pool      *http.Transport // nil when a test replaced transport
 	open      atomic.Int64    // connections, those being opened included
 
+	seed    maphash.Seed
+	checked [checkedURLs]atomic.Pointer[checkedURL] // by hash
+
 	makingRoom chan struct{} // capacity 1: held by the dial that has idle connections closed
 }
+
+// checkedURLs is how many URLs are remembered at most.
+const checkedURLs = 256
 
 // Response is what the origin answered, any status from 200 to 999; redirects and errors are answers too. It belongs to the caller.
 type Response struct {

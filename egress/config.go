@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"net"
 	"net/http"
@@ -109,7 +110,7 @@ func New(c Config) (*Client, error) {
 		timeout: clampTimeout(c.DefaultTimeout, defaultTimeout), maxBytes: c.MaxResponseBytes, maxConns: int64(c.MaxConns),
 		userAgent: []string{"dongate/" + productVersion(c.Version)}, rootCAs: c.RootCAs, resolver: c.Resolver, onPanic: c.OnPanic,
 		mtls: newQuota(c.MTLS, c.MTLSMaxConcurrent), dialer: c.dial, connector: c.Connect, transport: c.transport,
-		makingRoom: make(chan struct{}, 1),
+		makingRoom: make(chan struct{}, 1), seed: maphash.MakeSeed(),
 	}
 	if client.maxBytes <= 0 {
 		client.maxBytes = defaultMaxResponseBytes

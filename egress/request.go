@@ -2,6 +2,7 @@ package egress
 
 import (
 	"crypto/tls"
+	"hash/maphash"
 	"net/http"
 	"net/url"
 	"slices"
@@ -35,9 +36,8 @@ type Request struct {
 
 // Prepared is a Request that passed every check that needs no network. It is immutable and may be sent any number of times, also at the same time.
 type Prepared struct {
+	*checkedURL
 	method   string
-	url      *url.URL
-	host     string // without port and brackets, for texts
 	header   http.Header
 	body     []byte
 	timeout  time.Duration
@@ -54,7 +54,7 @@ type Prepared struct {
 func (p *Prepared) Method() string { return p.method }
 
 // URL is the normalised URL: scheme and host in lower case, addresses in canonical form, characters that no URL may have percent-encoded.
-func (p *Prepared) URL() string { return p.url.String() }
+func (p *Prepared) URL() string { return p.text }
 
 // Host is the URL's host without port and brackets. It is fit for a log.
 func (p *Prepared) Host() string { return p.host }
@@ -96,8 +96,9 @@ func (c *Client) Prepare(r *Request) (*Prepared, error) {
 	if r.MaxBytes > 0 {
 		p.maxBytes = min(r.MaxBytes, c.maxBytes)
 	}
-	if err := c.prepareURL(p, r.URL); err != nil {
-		return nil, err
+	var refused *Refused
+	if p.checkedURL, refused = c.checkURL(r.URL); refused != nil {
+		return nil, refused
 	}
 	if err := c.prepareHeader(p, r.Header, r.Fields); err != nil {
 		return nil, err
@@ -116,42 +117,63 @@ func (c *Client) CheckFields(fields []Field) error {
 	return nil
 }
 
-func (c *Client) prepareURL(p *Prepared, raw string) *Refused {
+// checkedURL is a URL that passed. Nobody may change it: requests share it.
+type checkedURL struct {
+	raw  string // as it came
+	url  *url.URL
+	text string // normalised
+	host string // without port and brackets, for texts
+}
+
+// checkURL checks a URL, or remembers that it did: the nodes of a DON ask for the same one, and again and again.
+func (c *Client) checkURL(raw string) (*checkedURL, *Refused) {
 	if len(raw) > MaxURLBytes {
-		return refuse(ReasonURL, "the URL is over %d bytes", MaxURLBytes)
+		return nil, refuse(ReasonURL, "the URL is over %d bytes", MaxURLBytes)
 	}
+	place := &c.checked[maphash.String(c.seed, raw)%uint64(len(c.checked))]
+	if known := place.Load(); known != nil && known.raw == raw {
+		return known, nil
+	}
+	u, refused := c.checkNewURL(raw)
+	if refused != nil {
+		return nil, refused
+	}
+	place.Store(u)
+	return u, nil
+}
+
+func (c *Client) checkNewURL(raw string) (*checkedURL, *Refused) {
 	// url.Parse's errors quote the URL.
 	u, err := url.Parse(raw)
 	if err != nil {
-		return refuse(ReasonURL, "the URL cannot be understood; write one such as https://api.example.com/path")
+		return nil, refuse(ReasonURL, "the URL cannot be understood; write one such as https://api.example.com/path")
 	}
 	if !slices.Contains(c.schemes, u.Scheme) {
-		return refuse(ReasonScheme, "the URL does not start with %s://", strings.Join(c.schemes, ":// or "))
+		return nil, refuse(ReasonScheme, "the URL does not start with %s://", strings.Join(c.schemes, ":// or "))
 	}
 	switch {
 	case u.User != nil:
-		return refuse(ReasonUserinfo, "the URL holds a user name before its host; use the Authorization header")
+		return nil, refuse(ReasonUserinfo, "the URL holds a user name before its host; use the Authorization header")
 	case u.Opaque != "" || u.Host == "":
-		return refuse(ReasonHost, "the URL has no host")
+		return nil, refuse(ReasonHost, "the URL has no host")
 	case strings.Contains(raw, "#"):
-		return refuse(ReasonURL, "the URL has a fragment (#...), which is never sent; remove it")
+		return nil, refuse(ReasonURL, "the URL has a fragment (#...), which is never sent; remove it")
 	}
 	t, refused := parseTarget(u.Host)
 	if refused != nil {
-		return refused
+		return nil, refused
 	}
 	if port := portOf(u.Scheme, t.port); !c.guard.ports.has(port) {
-		return refuse(ReasonPort, "the port %d is not allowed by this gateway's configuration", port)
+		return nil, refuse(ReasonPort, "the port %d is not allowed by this gateway's configuration", port)
 	}
 	if t.literal.IsValid() {
 		if why := c.guard.check(t.literal); why != "" {
-			return refuse(ReasonAddress, "the address %s %s; actions can reach public addresses only", t.host, why)
+			return nil, refuse(ReasonAddress, "the address %s %s; actions can reach public addresses only", t.host, why)
 		}
 	}
 	u.Host = t.authority()
 	u.RawQuery = encodeQuery(u.RawQuery)
-	p.url, p.host = u, t.host
-	return nil
+	return &checkedURL{raw: raw, url: u, text: u.String(), host: t.host}, nil
 }
 
 // portOf takes a port that parseTarget accepted.

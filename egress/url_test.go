@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -297,4 +298,27 @@ func FuzzPrepare(f *testing.F) {
 		require.True(t, bytes.Equal(body, all.Bytes()))
 		require.Zero(t, r.Buffered(), "bytes behind the request")
 	})
+}
+
+// A URL that was checked is remembered, one that was refused is checked again, and many different ones push each other out.
+func TestCheckedURLs(t *testing.T) {
+	t.Parallel()
+	c, err := New(Config{})
+	require.NoError(t, err)
+	first, refused := c.checkURL("HTTPS://Example.com:443/a b?x=ü")
+	require.Nil(t, refused)
+	again, refused := c.checkURL("HTTPS://Example.com:443/a b?x=ü")
+	require.Nil(t, refused)
+	require.Same(t, first, again)
+	require.Equal(t, first.url.String(), first.text)
+	for range 2 {
+		_, refused = c.checkURL("https://127.0.0.1/")
+		require.NotNil(t, refused)
+	}
+	for n := range 10 * checkedURLs {
+		raw := fmt.Sprintf("https://example.com/%d", n)
+		u, refused := c.checkURL(raw)
+		require.Nil(t, refused)
+		require.Equal(t, raw, u.text)
+	}
 }
