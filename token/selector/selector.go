@@ -2,8 +2,12 @@
 // machines they are made.
 //
 // It takes the smallest tokens first and locks each batch as it goes; the lock decides, whatever the list said. It behaves as the
-// sherdlock selector does, with two differences: it reads the wallet in windows in the order of an index and keeps no snapshot, since a
-// fresh window costs less than what stale candidates cost in conflicts; and it locks nothing more of a wallet that cannot pay.
+// sherdlock selector does, with three differences. It reads the wallet in windows in the order of an index and keeps no snapshot. After a
+// lost race it looks again, at more tokens, since fresh candidates cost less than what stale ones cost in conflicts. And it locks nothing
+// more of a wallet that cannot pay.
+//
+// That a wallet cannot pay is true as long as what a transaction spends and what it makes are written together, see [token.Tx]: else there
+// is a moment at which the wallet has neither.
 package selector
 
 import (
@@ -187,44 +191,43 @@ type selection struct {
 
 func (t *selection) reached() bool { return t.sum.Cmp(t.target) >= 0 }
 
-// run locks tokens until the target is reached or the wallet has no more. After a pass that lost races it begins again at once.
+// run locks tokens until the target is reached or the wallet has no more. After a lost race it looks again at once, for a while: what else it
+// has read may be lost as well.
 func (t *selection) run(ctx context.Context) error {
 	checked := false
-	for range t.s.o.ImmediateRetries + 1 {
-		conflicts := 0
-		q := token.SpendableQuery{WalletID: t.wallet, Type: t.tokenType, Order: token.Ascending, Limit: firstWindow}
-		for {
-			window, err := t.window(ctx, q)
-			if err != nil {
+	looks := t.s.o.ImmediateRetries
+	q := token.SpendableQuery{WalletID: t.wallet, Type: t.tokenType, Order: token.Ascending, Limit: firstWindow}
+	for {
+		window, err := t.window(ctx, q)
+		if err != nil {
+			return err
+		}
+		full := len(window) == q.Limit
+		var last token.Spendable
+		if full {
+			last = window[len(window)-1]
+		}
+		lost, err := t.lock(ctx, window, looks > 0)
+		if err != nil || t.reached() {
+			return err
+		}
+		if lost && looks > 0 {
+			looks--
+			q.Limit = min(4*q.Limit, maxWindow) // there is more to choose from among equal ones
+			continue
+		}
+		// The first window did not do. Before more of the wallet is locked, and before anybody waits: can it pay at all?
+		if !checked {
+			if err := t.affordable(ctx); err != nil {
 				return err
 			}
-			full := len(window) == q.Limit
-			if full {
-				last := window[len(window)-1]
-				q.After = &last
-			}
-			n, err := t.lock(ctx, window)
-			conflicts += n
-			if err != nil || t.reached() {
-				return err
-			}
-			// The first window did not do. Before more of the wallet is locked, and before anybody waits: can it pay at all?
-			if !checked {
-				if err := t.affordable(ctx); err != nil {
-					return err
-				}
-				checked = true
-			}
-			if !full {
-				break
-			}
-			q.Limit = min(2*q.Limit, maxWindow)
+			checked = true
 		}
-		if conflicts == 0 { // all there is is held
-			break
+		if !full {
+			return nil
 		}
+		q.After, q.Limit = &last, min(2*q.Limit, maxWindow)
 	}
-	return nil
 }
 
 // affordable returns ErrInsufficientFunds unless the wallet could pay if nothing were locked.
@@ -248,10 +251,10 @@ func (t *selection) window(ctx context.Context, q token.SpendableQuery) ([]token
 	return all, nil
 }
 
-// lock locks candidates in their order, as many at a time as are needed, until the target is reached. It returns how many somebody else had.
-func (t *selection) lock(ctx context.Context, window []token.Spendable) (conflicts int, err error) {
+// lock locks candidates in their order, as many at a time as are needed, until the target is reached or, if told so, somebody else had one.
+func (t *selection) lock(ctx context.Context, window []token.Spendable, stop bool) (lost bool, err error) {
 	t.shuffle(window)
-	for len(window) > 0 && !t.reached() {
+	for len(window) > 0 && !t.reached() && !(lost && stop) {
 		var batch []token.ID
 		worth := map[token.ID]*big.Int{}
 		expected := new(big.Int).Set(t.sum)
@@ -271,16 +274,16 @@ func (t *selection) lock(ctx context.Context, window []token.Spendable) (conflic
 		won, err := t.s.locks.LockBatch(ctx, t.consumer, t.wallet, batch...)
 		if err != nil { // it may have been committed all the same
 			t.unsure = batch
-			return conflicts, err
+			return lost, err
 		}
 		for _, id := range won {
 			t.sum.Add(t.sum, worth[id])
 		}
 		t.held = append(t.held, won...)
-		conflicts += len(batch) - len(won)
+		lost = lost || len(won) < len(batch)
 		t.s.stats.conflicts.Add(uint64(len(batch) - len(won)))
 	}
-	return conflicts, nil
+	return lost, nil
 }
 
 // shuffle changes the order of tokens of equal amount, so that not everybody wants the same ones first.

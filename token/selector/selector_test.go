@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
 	"dongate/storage"
@@ -22,8 +21,6 @@ import (
 	"dongate/token/tokendb"
 	"dongate/token/tokenlock"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const prefix = "n__c__s__"
 
