@@ -90,22 +90,42 @@ func balance(t testing.TB, s *Store, wallet, tokenType string) string {
 	return b.String()
 }
 
-// plan returns how the backend runs a statement.
+// plan returns how the backend runs a statement: on PostgreSQL both with these values and, should the server settle for one plan, with any.
 func plan(t *testing.T, s *Store, statement query.Statement) string {
 	t.Helper()
 	text, args, err := statement.Format(query.For(s.db.Backend()))
 	require.NoError(t, err)
-	explain, scan := "EXPLAIN ", []any{new(string)}
 	if s.db.Backend() == storage.SQLite {
-		explain, scan = "EXPLAIN QUERY PLAN ", []any{new(int), new(int), new(int), new(string)}
+		return explain(t, s.db.Read(), "EXPLAIN QUERY PLAN "+text, args, new(int), new(int), new(int), new(string))
 	}
-	rows, err := s.db.Read().QueryContext(t.Context(), explain+text, args...)
+	conn, err := s.db.Read().Conn(t.Context())
+	require.NoError(t, err)
+	defer conn.Close()
+	exec := func(text string) {
+		_, err := conn.ExecContext(t.Context(), text)
+		require.NoError(t, err, text)
+	}
+	exec("SET plan_cache_mode = force_generic_plan")
+	exec("PREPARE planned AS " + text)
+	values := make([]string, len(args))
+	for i, a := range args {
+		values[i] = fmt.Sprintf("'%v'", a)
+	}
+	generic := explain(t, conn, "EXPLAIN EXECUTE planned("+strings.Join(values, ", ")+")", nil, new(string))
+	exec("DEALLOCATE planned")
+	exec("RESET plan_cache_mode")
+	return explain(t, conn, "EXPLAIN "+text, args, new(string)) + "\nwith any values:\n" + generic
+}
+
+func explain(t *testing.T, q storage.Querier, text string, args []any, columns ...any) string {
+	t.Helper()
+	rows, err := q.QueryContext(t.Context(), text, args...)
 	require.NoError(t, err, text)
 	defer rows.Close()
 	var lines []string
 	for rows.Next() {
-		require.NoError(t, rows.Scan(scan...))
-		lines = append(lines, *scan[len(scan)-1].(*string))
+		require.NoError(t, rows.Scan(columns...))
+		lines = append(lines, *columns[len(columns)-1].(*string))
 	}
 	require.NoError(t, rows.Err())
 	return strings.Join(lines, "\n")
