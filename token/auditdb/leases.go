@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -27,12 +28,17 @@ type LeaseLocker struct {
 	owner string // this locker
 	t     leases
 
-	mu     sync.Mutex                 // guards what follows
-	held   map[string]map[string]bool // by transaction: whether the lock is still there
-	beats  bool                       // the goroutine runs
+	mu     sync.Mutex          // guards what follows
+	held   map[string]*holding // by transaction
+	beats  bool                // the goroutine runs
 	end    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
+}
+
+// holding is what a transaction locked since it last held nothing.
+type holding struct {
+	there map[string]bool // by enrolment id: false if the lease ran out
 }
 
 type leases struct {
@@ -46,7 +52,7 @@ func NewLeaseLocker(s *Store, o LockerOptions) *LeaseLocker {
 	t := query.NewTable(s.prefix + "eid_leases")
 	text := func(name string) query.Column[string] { return query.NewColumn[string](t, name) }
 	end, cancel := context.WithCancel(context.Background())
-	return &LeaseLocker{o: o.filled(), db: run.New(s.DB()), owner: uuid.NewString(), held: map[string]map[string]bool{}, end: end, cancel: cancel,
+	return &LeaseLocker{o: o.filled(), db: run.New(s.DB()), owner: uuid.NewString(), held: map[string]*holding{}, end: end, cancel: cancel,
 		t: leases{t, text("eid"), text("anchor"), text("owner"), query.NewColumn[storage.Time](t, "expires_at")}}
 }
 
@@ -112,10 +118,10 @@ func (l *LeaseLocker) keep(anchor string, eids []string) error {
 		return fmt.Errorf("locking the enrolment ids of transaction %.200q: the locker is closed: %w", anchor, ErrLockLost)
 	}
 	if l.held[anchor] == nil {
-		l.held[anchor] = map[string]bool{}
+		l.held[anchor] = &holding{map[string]bool{}}
 	}
 	for _, eid := range eids {
-		l.held[anchor][eid] = true
+		l.held[anchor].there[eid] = true
 	}
 	if !l.beats {
 		l.beats = true
@@ -149,40 +155,42 @@ func (l *LeaseLocker) beat() {
 	}
 }
 
-// renew renews every lease that is ours, even an expired one: as long as the row is ours, nobody had it since.
+// renew renews the leases of what is held, even expired ones: as long as the row is ours, nobody had it since.
 func (l *LeaseLocker) renew(ctx context.Context) error {
 	t := &l.t
 	type lock struct{ anchor, eid string }
 	l.mu.Lock()
-	var before []lock // what is taken meanwhile is not missed
-	for anchor, eids := range l.held {
-		for eid := range eids {
-			before = append(before, lock{anchor, eid})
+	before := map[*holding][]lock{} // what is taken meanwhile is not missed
+	anchors := slices.Sorted(maps.Keys(l.held))
+	for anchor, h := range l.held {
+		for eid := range h.there {
+			before[h] = append(before[h], lock{anchor, eid})
 		}
 	}
 	l.mu.Unlock()
 	renewed := map[lock]bool{}
-	err := token.InTx(ctx, l.db.DB, func(ctx context.Context, tx token.Tx) error {
-		clear(renewed)
-		for r, err := range run.Query(ctx, l.db, tx, query.Update(t.Table).Set(t.expires.SetNow(l.o.TTL)).Where(t.owner.Eq(l.owner)).Returning(t.anchor, t.eid), func(rows *sql.Rows) (k lock, err error) {
-			return k, rows.Scan(&k.anchor, &k.eid)
-		}) {
-			if err != nil {
-				return err
+	scan := func(rows *sql.Rows) (k lock, err error) { return k, rows.Scan(&k.anchor, &k.eid) }
+	for part := range storage.Chunks(anchors, 1) {
+		statement := query.Update(t.Table).Set(t.expires.SetNow(l.o.TTL)).Where(query.And(t.anchor.In(part...), t.owner.Eq(l.owner))).Returning(t.anchor, t.eid)
+		err := token.InTx(ctx, l.db.DB, func(ctx context.Context, tx token.Tx) error {
+			some, err := storage.Collect(run.Query(ctx, l.db, tx, statement, scan))
+			for _, k := range some {
+				renewed[k] = true
 			}
-			renewed[r] = true
+			return err
+		})
+		if err != nil {
+			return err
 		}
-		return nil
-	})
-	if err != nil {
-		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, k := range before {
-		if l.held[k.anchor][k.eid] && !renewed[k] {
-			l.held[k.anchor][k.eid] = false
-			l.o.Log.Warn("the lock of an enrolment id ran out", zap.String("tx", k.anchor), zap.String("eid", k.eid))
+	for h, locks := range before {
+		for _, k := range locks {
+			if l.held[k.anchor] == h && h.there[k.eid] && !renewed[k] {
+				h.there[k.eid] = false
+				l.o.Log.Warn("the lock of an enrolment id ran out", zap.String("tx", k.anchor), zap.String("eid", k.eid))
+			}
 		}
 	}
 	return nil
@@ -227,8 +235,12 @@ func (l *LeaseLocker) AssertLocksHeld(ctx context.Context, tx *Tx, anchor string
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	h := l.held[anchor]
 	for _, eid := range eids {
-		is, taken := l.held[anchor][eid]
+		is, taken := false, false
+		if h != nil {
+			is, taken = h.there[eid]
+		}
 		switch {
 		case !taken:
 			return fmt.Errorf("the enrolment id %.200q of transaction %.200q: %w", eid, anchor, ErrLockNotHeld)

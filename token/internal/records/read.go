@@ -35,11 +35,14 @@ func (s *Store) Subscribe(ctx context.Context, changed func(txID string)) (stop 
 // GetTokenRequest returns the raw request of a transaction, nil without an error where it is not stored.
 func (s *Store) GetTokenRequest(ctx context.Context, txID string) ([]byte, error) {
 	t := &s.t
-	raw, _, err := run.One(ctx, s.db, s.db.Prepared(), query.Select(t.request).From(t.requests.Table).Where(t.requests.TxID.Eq(txID)), storage.Column[[]byte])
+	raw, found, err := run.One(ctx, s.db, s.db.Prepared(), query.Select(t.request).From(t.requests.Table).Where(t.requests.TxID.Eq(txID)), storage.Column[[]byte])
 	if err != nil {
 		return nil, fmt.Errorf("reading the request of transaction %.200q: %w", txID, err)
 	}
-	return raw, nil
+	if !found {
+		return nil, nil
+	}
+	return full(raw), nil // SQLite's driver returns an empty one as nil
 }
 
 // GetTokenRequests returns the raw requests of transactions; those that are not stored are left out.
@@ -57,7 +60,7 @@ func (s *Store) GetTokenRequests(ctx context.Context, ids ...string) (map[string
 			if err != nil {
 				return nil, fmt.Errorf("reading the requests of transactions: %w", err)
 			}
-			all[r.id] = r.raw
+			all[r.id] = full(r.raw)
 		}
 	}
 	return all, nil

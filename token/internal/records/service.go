@@ -16,6 +16,18 @@ import (
 // Anchor returns which transaction a raw request was made for.
 type Anchor func(request []byte) (txID string, err error)
 
+// Check returns token.ErrIntegrity unless the request was made for the transaction.
+func (a Anchor) Check(txID string, request []byte) error {
+	anchor, err := a(request)
+	switch {
+	case err != nil:
+		return fmt.Errorf("the request of transaction %.200q: %w: %w", txID, token.ErrIntegrity, err)
+	case anchor != txID:
+		return fmt.Errorf("the request of transaction %.200q: %w: it was made for %.200q", txID, token.ErrIntegrity, anchor)
+	}
+	return nil
+}
+
 // Consumers is where the statuses of transactions are copied to when the locks of tokens are in another database, see package tokenlock.
 type Consumers interface {
 	SetConsumerStatus(ctx context.Context, txID string, status token.TxStatus) error
@@ -54,21 +66,6 @@ func (s *Service) Close() error {
 	return s.Store.Close()
 }
 
-// Log returns where the service logs to.
-func (s *Service) Log() *zap.Logger { return s.o.Log }
-
-// check returns token.ErrIntegrity unless the request was made for the transaction.
-func (s *Service) check(txID string, request []byte) error {
-	anchor, err := s.o.Anchor(request)
-	switch {
-	case err != nil:
-		return fmt.Errorf("the request of transaction %.200q: %w: %w", txID, token.ErrIntegrity, err)
-	case anchor != txID:
-		return fmt.Errorf("the request of transaction %.200q: %w: it was made for %.200q", txID, token.ErrIntegrity, anchor)
-	}
-	return nil
-}
-
 // GetTokenRequest returns the raw request of a transaction: nil without an error where it is not stored, token.ErrIntegrity where it was
 // made for another.
 func (s *Service) GetTokenRequest(ctx context.Context, txID string) ([]byte, error) {
@@ -76,7 +73,7 @@ func (s *Service) GetTokenRequest(ctx context.Context, txID string) ([]byte, err
 	if err != nil || raw == nil {
 		return nil, err
 	}
-	if err := s.check(txID, raw); err != nil {
+	if err := s.o.Anchor.Check(txID, raw); err != nil {
 		return nil, err
 	}
 	return raw, nil
@@ -90,7 +87,7 @@ func (s *Service) GetTokenRequests(ctx context.Context, ids ...string) (map[stri
 		return nil, err
 	}
 	for id, raw := range all {
-		if err := s.check(id, raw); err != nil {
+		if err := s.o.Anchor.Check(id, raw); err != nil {
 			return nil, err
 		}
 	}
@@ -103,7 +100,7 @@ func (s *Service) QueryTokenRequests(ctx context.Context, statuses ...token.TxSt
 	return func(yield func(token.TokenRequestRecord, error) bool) {
 		for r, err := range s.Store.QueryTokenRequests(ctx, statuses...) {
 			if err == nil {
-				if err = s.check(r.TxID, r.Request); err != nil {
+				if err = s.o.Anchor.Check(r.TxID, r.Request); err != nil {
 					yield(token.TokenRequestRecord{}, err)
 					return
 				}
@@ -133,7 +130,7 @@ func (s *Service) GetTransactionEndorsementAcks(ctx context.Context, txID string
 // Append stores a request, which must have been made for its transaction, see [Tx.Append]. Where also fails, nothing of it is stored; it
 // may be called more than once, and may be nil.
 func (s *Service) Append(ctx context.Context, r Request, also func(ctx context.Context, tx *Tx) error) error {
-	if err := s.check(r.TxID, r.Raw); err != nil {
+	if err := s.o.Anchor.Check(r.TxID, r.Raw); err != nil {
 		return err
 	}
 	if r.Timestamp.IsZero() {
