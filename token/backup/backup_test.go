@@ -203,7 +203,7 @@ func TestDamagedBackupRefused(t *testing.T) {
 		_, err = Verify(bytes.NewReader(bad), passphrase)
 		require.Error(t, err)
 	}
-	for i := 0; i < len(b); i += 1 + i/200 { // each byte of the beginning, some of the rest
+	for i := 0; i < len(b); i += 1 + i/60 { // each byte of the beginning, some of the rest
 		bad := bytes.Clone(b)
 		bad[i] ^= 1 << (i % 8)
 		refused(fmt.Sprint("byte ", i), bad)
@@ -292,6 +292,11 @@ func TestNoBackup(t *testing.T) {
 		require.ErrorIs(t, err, c.want, name)
 	}
 	require.Len(t, dump(t, target), 2)
+
+	b, err := openPlain(strings.NewReader(header + strings.Repeat("x", maxLine+1)))
+	require.NoError(t, err)
+	_, _, err = b.next()
+	require.ErrorIs(t, err, ErrDamaged, "a long line")
 }
 
 // What is there and differs is not overwritten, and nothing else is written then.

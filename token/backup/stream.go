@@ -59,7 +59,8 @@ func (h *header) check() error {
 
 // reader reads the lines of a backup.
 type reader struct {
-	lines   *bufio.Scanner
+	plain   *bufio.Reader
+	buffer  []byte // of the line that was read
 	summary Summary
 }
 
@@ -77,8 +78,7 @@ func open(r io.Reader, identity age.Identity) (*reader, error) {
 }
 
 func openPlain(plain io.Reader) (*reader, error) {
-	b := &reader{lines: bufio.NewScanner(plain)}
-	b.lines.Buffer(nil, maxLine)
+	b := &reader{plain: bufio.NewReaderSize(plain, 64<<10)}
 	first, err := b.line()
 	if err != nil {
 		return nil, err
@@ -91,16 +91,28 @@ func openPlain(plain io.Reader) (*reader, error) {
 }
 
 func (b *reader) line() (l line, err error) {
-	if !b.lines.Scan() {
-		if err := b.lines.Err(); err != nil {
-			return l, fmt.Errorf("%w: %w", ErrDamaged, err)
+	b.buffer = b.buffer[:0]
+	for {
+		part, err := b.plain.ReadSlice('\n')
+		if b.buffer = append(b.buffer, part...); err == nil {
+			break
 		}
-		return l, fmt.Errorf("%w: its end is missing", ErrDamaged)
+		switch {
+		case err == io.EOF:
+			return l, fmt.Errorf("%w: its end is missing", ErrDamaged)
+		case err != bufio.ErrBufferFull:
+			return l, fmt.Errorf("%w: %w", ErrDamaged, err)
+		case len(b.buffer) > maxLine:
+			return l, fmt.Errorf("%w: a line has more than %d bytes", ErrDamaged, maxLine)
+		}
 	}
-	d := json.NewDecoder(bytes.NewReader(b.lines.Bytes()))
+	d := json.NewDecoder(bytes.NewReader(b.buffer))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&l); err != nil {
 		return l, fmt.Errorf("%w: a line cannot be read: %w", ErrDamaged, err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return l, fmt.Errorf("%w: a line has more than one value", ErrDamaged)
 	}
 	return l, nil
 }
@@ -133,13 +145,14 @@ func (b *reader) end(want map[string]int64) error {
 			return fmt.Errorf("%w: %d rows of %s instead of %d", ErrDamaged, c.Rows, c.Table, want[c.Table])
 		}
 	}
-	if b.lines.Scan() {
+	switch _, err := b.plain.ReadByte(); err {
+	case io.EOF:
+		return io.EOF
+	case nil:
 		return fmt.Errorf("%w: something follows its end", ErrDamaged)
-	}
-	if err := b.lines.Err(); err != nil {
+	default:
 		return fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
-	return io.EOF
 }
 
 // passphraseIdentity opens backups, and repeated readings of one at the cost of one.
