@@ -168,32 +168,34 @@ func (m machine) sequence() {
 			}
 			m.model = after
 		}
-		m.compare()
+		wallet := rapid.SampledFrom(modelWallets).Draw(m.r, "compared")
+		m.compare(wallet, rapid.SampledFrom(modelTypes).Draw(m.r, "compared type"))
+	}
+	for _, wallet := range modelWallets {
+		m.compare(wallet, modelTypes...)
 	}
 }
 
-func (m machine) compare() {
-	for _, wallet := range modelWallets {
-		for _, tokenType := range append([]string{""}, modelTypes...) {
-			got, err := m.s.Balance(m.Context(), wallet, tokenType)
+func (m machine) compare(wallet string, types ...string) {
+	for _, tokenType := range append([]string{""}, types...) {
+		got, err := m.s.Balance(m.Context(), wallet, tokenType)
+		require.NoError(m.r, err)
+		require.Equal(m.r, m.model.balance(wallet, tokenType).String(), got.String(), "%s's %s", wallet, tokenType)
+	}
+	for _, tokenType := range types {
+		var amounts []string
+		sum := new(big.Int)
+		for v, err := range m.s.SpendableTokensBy(m.Context(), wallet, tokenType) {
 			require.NoError(m.r, err)
-			require.Equal(m.r, m.model.balance(wallet, tokenType).String(), got.String(), "%s's %s", wallet, tokenType)
+			amounts = append(amounts, v.Amount.String())
+			sum.Add(sum, v.Amount)
 		}
-		for _, tokenType := range modelTypes {
-			var amounts []string
-			sum := new(big.Int)
-			for v, err := range m.s.SpendableTokensBy(m.Context(), wallet, tokenType) {
-				require.NoError(m.r, err)
-				amounts = append(amounts, v.Amount.String())
-				sum.Add(sum, v.Amount)
-			}
-			require.Equal(m.r, m.model.spendable(wallet, tokenType), amounts)
-			enough, err := m.s.HasEnoughSpendableTokens(m.Context(), wallet, tokenType, sum)
-			require.NoError(m.r, err)
-			require.True(m.r, enough)
-			enough, err = m.s.HasEnoughSpendableTokens(m.Context(), wallet, tokenType, sum.Add(sum, big.NewInt(1)))
-			require.NoError(m.r, err)
-			require.False(m.r, enough)
-		}
+		require.Equal(m.r, m.model.spendable(wallet, tokenType), amounts)
+		enough, err := m.s.HasEnoughSpendableTokens(m.Context(), wallet, tokenType, sum)
+		require.NoError(m.r, err)
+		require.True(m.r, enough)
+		enough, err = m.s.HasEnoughSpendableTokens(m.Context(), wallet, tokenType, sum.Add(sum, big.NewInt(1)))
+		require.NoError(m.r, err)
+		require.False(m.r, enough)
 	}
 }
