@@ -471,6 +471,7 @@ func TestListingsSurfaceErrors(t *testing.T) {
 			require.NoError(t, err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
 		var n int
 		var last error
 		for _, err := range s.Configurations(ctx, "") {
