@@ -180,12 +180,9 @@ func (s *Service) run(ctx context.Context, done chan struct{}) {
 		}
 	}()
 	for ctx.Err() == nil {
-		led = s.lead(ctx, led)
-		again := false
-		if led != nil {
-			again = s.scan(ctx, led)
-		}
-		if again {
+		var leads bool
+		led, leads = s.lead(ctx, led)
+		if leads && s.scan(ctx, led) {
 			continue
 		}
 		select {
@@ -195,20 +192,27 @@ func (s *Service) run(ctx context.Context, done chan struct{}) {
 	}
 }
 
-// lead takes or keeps the leadership. nil: somebody else has it, or nobody knows.
-func (s *Service) lead(ctx context.Context, led *lease.Lease) *lease.Lease {
+// lead takes or keeps the leadership, and tells whether this service has it for sure. The lease is nil if another's is running.
+func (s *Service) lead(ctx context.Context, led *lease.Lease) (*lease.Lease, bool) {
+	var err error
 	if led != nil {
-		ok, err := led.Renew(ctx)
-		if err == nil && ok {
-			return led
+		var ok bool
+		if ok, err = led.Renew(ctx); ok || err != nil {
+			s.unsure(ctx, err)
+			return led, ok
 		}
-		s.o.Log.Info("no longer leads the recovery of pending transactions", zap.Error(err))
+		s.o.Log.Info("no longer leads the recovery of pending transactions")
 	}
-	led, err := s.store.AcquireRecoveryLeadership(ctx, s.o.Leadership)
+	led, err = s.store.AcquireRecoveryLeadership(ctx, s.o.Leadership)
+	s.unsure(ctx, err)
+	return led, led != nil && err == nil
+}
+
+// unsure logs an error of the leadership.
+func (s *Service) unsure(ctx context.Context, err error) {
 	if err != nil && ctx.Err() == nil {
-		s.o.Log.Warn("the leadership of the recovery could not be asked for", zap.Error(err))
+		s.o.Log.Warn("it is not known who leads the recovery of pending transactions", zap.Error(err))
 	}
-	return led
 }
 
 // scan works through a batch while it keeps the leadership. It tells whether there may be more to do at once.
@@ -229,9 +233,8 @@ func (s *Service) scan(ctx context.Context, led *lease.Lease) (again bool) {
 		case <-ended:
 			return again
 		case <-tick.C:
-			if _, err := led.Renew(ctx); err != nil && ctx.Err() == nil {
-				s.o.Log.Warn("the leadership of the recovery could not be renewed", zap.Error(err))
-			}
+			_, err := led.Renew(ctx)
+			s.unsure(ctx, err)
 		}
 	}
 }

@@ -108,18 +108,22 @@ func times(from, to *time.Time) (f, t *storage.Time) {
 // their id, which begins with the transaction unless the caller chose another. A page without a bound is query.ErrPage.
 func (s *Store) QueryTransactions(ctx context.Context, q token.TransactionsQuery, page query.Pagination) (query.Page[token.TransactionRecord], error) {
 	t := &s.t
-	order := query.SortBy(t.txStoredAt, t.txID)
-	if q.SearchDirection != token.FromBeginning {
-		order = order.Desc()
-	}
-	statement := query.Select(t.txID, t.txTxID, t.txAction, t.txSender, t.txRecipient, t.txType, t.txAmount, t.txStoredAt,
-		t.requests.Status, t.requests.Message, t.appMeta, t.pubMeta).
-		From(t.txs).InnerJoin(t.requests.Table, t.txTxID.EqColumn(t.requests.TxID)).Where(t.transactions(q)).Paginate(order, page)
+	statement, order := t.listTransactions(q, page)
 	records, err := storage.Collect(run.Query(ctx, s.db, s.db.Read(), statement, scanTransaction))
 	if err != nil {
 		return query.Page[token.TransactionRecord]{}, fmt.Errorf("listing transactions: %w", err)
 	}
 	return query.NewPage(order, page, records, func(r token.TransactionRecord) (storage.Time, string) { return storage.NewTime(r.Timestamp), r.ID }), nil
+}
+
+func (t *tables) listTransactions(q token.TransactionsQuery, page query.Pagination) (query.Statement, query.Sort[storage.Time, string]) {
+	order := query.SortBy(t.txStoredAt, t.txID)
+	if q.SearchDirection != token.FromBeginning {
+		order = order.Desc()
+	}
+	return query.Select(t.txID, t.txTxID, t.txAction, t.txSender, t.txRecipient, t.txType, t.txAmount, t.txStoredAt,
+		t.requests.Status, t.requests.Message, t.appMeta, t.pubMeta).
+		From(t.txs).InnerJoin(t.requests.Table, t.txTxID.EqColumn(t.requests.TxID)).Where(t.transactions(q)).Paginate(order, page), order
 }
 
 // transactions is the condition of a query.
@@ -157,14 +161,7 @@ func (s *Store) QueryMovements(ctx context.Context, q token.MovementsQuery) ([]t
 
 // Movements is QueryMovements one by one.
 func (s *Store) Movements(ctx context.Context, q token.MovementsQuery) iter.Seq2[token.MovementRecord, error] {
-	t := &s.t
-	at, id := t.moveStoredAt.Desc(), t.moveID.Desc()
-	if q.SearchDirection == token.FromBeginning {
-		at, id = t.moveStoredAt.Asc(), t.moveID.Asc()
-	}
-	statement := query.Select(t.moveID, t.moveTxID, t.moveEID, t.moveType, t.moveAmount, t.moveStoredAt, t.requests.Status).
-		From(t.moves).InnerJoin(t.requests.Table, t.moveTxID.EqColumn(t.requests.TxID)).Where(t.movements(s.db.Backend(), q)).
-		OrderBy(at, id).Limit(max(q.NumRecords, 0))
+	statement := s.t.listMovements(s.db.Backend(), q)
 	return wrap("listing movements", run.Query(ctx, s.db, s.db.Read(), statement, func(rows *sql.Rows) (r token.MovementRecord, err error) {
 		var amount storage.Movement
 		var at storage.Time
@@ -172,6 +169,16 @@ func (s *Store) Movements(ctx context.Context, q token.MovementsQuery) iter.Seq2
 		r.Amount, r.Timestamp = amount.Big(), at.Time
 		return r, err
 	}))
+}
+
+func (t *tables) listMovements(b storage.Backend, q token.MovementsQuery) query.Statement {
+	at, id := t.moveStoredAt.Desc(), t.moveID.Desc()
+	if q.SearchDirection == token.FromBeginning {
+		at, id = t.moveStoredAt.Asc(), t.moveID.Asc()
+	}
+	return query.Select(t.moveID, t.moveTxID, t.moveEID, t.moveType, t.moveAmount, t.moveStoredAt, t.requests.Status).
+		From(t.moves).InnerJoin(t.requests.Table, t.moveTxID.EqColumn(t.requests.TxID)).Where(t.movements(b, q)).
+		OrderBy(at, id).Limit(max(q.NumRecords, 0))
 }
 
 // movements is the condition of a query.
@@ -203,8 +210,7 @@ func (s *Store) SumMovements(ctx context.Context, q token.MovementsQuery) (*big.
 		}
 		return sum, nil
 	}
-	text, _, err := run.One(ctx, s.db, s.db.Read(), query.Select(query.Sum(t.moveAmount)).From(t.moves).
-		InnerJoin(t.requests.Table, t.moveTxID.EqColumn(t.requests.TxID)).Where(t.movements(s.db.Backend(), q)), storage.Column[sql.NullString])
+	text, _, err := run.One(ctx, s.db, s.db.Read(), t.sumMovements(s.db.Backend(), q), storage.Column[sql.NullString])
 	if err == nil && text.Valid {
 		if _, ok := sum.SetString(text.String, 10); !ok {
 			err = fmt.Errorf("%w: %.100q", token.ErrIntegrity, text.String)
@@ -214,6 +220,10 @@ func (s *Store) SumMovements(ctx context.Context, q token.MovementsQuery) (*big.
 		return nil, fmt.Errorf("adding up movements: %w", err)
 	}
 	return sum, nil
+}
+
+func (t *tables) sumMovements(b storage.Backend, q token.MovementsQuery) query.Statement {
+	return query.Select(query.Sum(t.moveAmount)).From(t.moves).InnerJoin(t.requests.Table, t.moveTxID.EqColumn(t.requests.TxID)).Where(t.movements(b, q))
 }
 
 // GetTransactionEndorsementAcks returns the signature of each endorser of a transaction, by the endorser's bytes.

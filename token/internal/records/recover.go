@@ -44,16 +44,7 @@ func (s *Store) claim(ctx context.Context, c Claims) (pending []token.PendingTra
 	if err := storage.CheckPage(c.Limit); err != nil {
 		return nil, err
 	}
-	which := []query.Cond{query.EqLiteral(t.requests.Status, token.Pending), query.OlderThan(t.storedAt, c.OlderThan),
-		query.Or(t.claimedBy.IsNull(), query.InPast(t.claimExpires), t.claimedBy.Eq(c.Owner))}
-	if c.After != nil {
-		at := storage.NewTime(c.After.StoredAt)
-		which = append(which, t.storedAt.Ge(at), query.Or(t.storedAt.Gt(at), t.requests.TxID.Gt(c.After.TxID)))
-	}
-	// What is read here stays locked on PostgreSQL, and is written in the same transaction: a sub-select in the UPDATE could be run more
-	// than once and so exceed the limit.
-	find := query.Select(t.requests.TxID, t.storedAt, t.attempts, query.Now()).From(t.requests.Table).Where(query.And(which...)).
-		OrderBy(t.storedAt.Asc(), t.requests.TxID.Asc()).Limit(c.Limit).ForUpdateSkipLocked()
+	find := t.pending(c)
 	scan := func(rows *sql.Rows) (p token.PendingTransaction, err error) {
 		var at, now storage.Time
 		err = rows.Scan(&p.TxID, &at, &p.Attempts, &now)
@@ -78,6 +69,19 @@ func (s *Store) claim(ctx context.Context, c Claims) (pending []token.PendingTra
 		return nil
 	})
 	return pending, err
+}
+
+// pending reads what can be claimed. It stays locked on PostgreSQL, and is written in the same transaction: a sub-select in the UPDATE
+// could be run more than once and so exceed the limit.
+func (t *tables) pending(c Claims) query.Statement {
+	which := []query.Cond{query.EqLiteral(t.requests.Status, token.Pending), query.OlderThan(t.storedAt, c.OlderThan),
+		query.Or(t.claimedBy.IsNull(), query.InPast(t.claimExpires), t.claimedBy.Eq(c.Owner))}
+	if c.After != nil {
+		at := storage.NewTime(c.After.StoredAt)
+		which = append(which, t.storedAt.Ge(at), query.Or(t.storedAt.Gt(at), t.requests.TxID.Gt(c.After.TxID)))
+	}
+	return query.Select(t.requests.TxID, t.storedAt, t.attempts, query.Now()).From(t.requests.Table).Where(query.And(which...)).
+		OrderBy(t.storedAt.Asc(), t.requests.TxID.Asc()).Limit(c.Limit).ForUpdateSkipLocked()
 }
 
 // ReleaseRecoveryClaim ends a claim, if it is the owner's; a message that is not empty becomes what is said about the transaction.

@@ -136,7 +136,14 @@ func pagesAreBounded(t *testing.T, s *Store) {
 		_, err := s.QueryTransactions(t.Context(), token.TransactionsQuery{}, p)
 		require.ErrorIs(t, err, query.ErrPage)
 	}
-	page, err := s.QueryTransactions(t.Context(), token.TransactionsQuery{}, query.EmptyPage())
+	many := make([]string, 3000) // in one list
+	for i := range many {
+		many[i] = fmt.Sprint("none", i)
+	}
+	page, err := s.QueryTransactions(t.Context(), token.TransactionsQuery{IDs: many}, query.OffsetPage(0, 10))
+	require.NoError(t, err)
+	require.Empty(t, page.Items)
+	page, err = s.QueryTransactions(t.Context(), token.TransactionsQuery{}, query.EmptyPage())
 	require.NoError(t, err)
 	require.Empty(t, page.Items)
 }
