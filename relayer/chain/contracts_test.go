@@ -183,6 +183,13 @@ func TestSignatures(t *testing.T) {
 				if c.answer != nil {
 					s[0].onCall(r.UserAddress, fhevm.FuncValidSignature.Selector(), c.answer)
 				}
+				signed := check.Signed(r)
+				require.Equal(t, c.outcome == "accepted" && c.calls == 0, signed)
+				require.Empty(t, s[0].seen())
+				if signed {
+					require.Equal(t, []string{"accepted"}, outcomes)
+					outcomes = nil
+				}
 				err := check.Check(t.Context(), r)
 				require.Equal(t, []string{c.outcome}, outcomes, err)
 				require.Equal(t, c.outcome == "rejected", errors.Is(err, fhevm.ErrSignature), err)
@@ -239,11 +246,18 @@ func TestThresholds(t *testing.T) {
 			n, err := th.Resolve(t.Context(), e)
 			require.NoError(t, err)
 			require.EqualValues(t, 9, n)
+			n, known := th.Known(e)
+			require.True(t, known)
+			require.EqualValues(t, 9, n)
 		}
 		for _, e := range [][]byte{{1}, {3}, extra(1)[:32], append([]byte{2}, make([]byte, 63)...)} {
 			_, err := th.Resolve(t.Context(), e)
 			require.ErrorIs(t, err, fhevm.ErrABI)
+			_, known := th.Known(e)
+			require.False(t, known)
 		}
+		_, known := th.Known(extra(1))
+		require.False(t, known)
 		require.Empty(t, s[0].seen())
 
 		answerWith := func(a answer) *rule { return s[0].onCall(config, fhevm.FuncThreshold.Selector(), a) }
@@ -268,7 +282,12 @@ func TestThresholds(t *testing.T) {
 		n, err = th.Resolve(t.Context(), extra(1))
 		require.NoError(t, err)
 		require.EqualValues(t, 7, n)
+		n, known = th.Known(extra(1))
+		require.True(t, known)
+		require.EqualValues(t, 7, n)
 		time.Sleep(time.Millisecond)
+		_, known = th.Known(extra(1))
+		require.False(t, known, "it has expired")
 		answerWith(result(words(8)))
 		n, err = th.Resolve(t.Context(), extra(1))
 		require.NoError(t, err)
@@ -279,6 +298,9 @@ func TestThresholds(t *testing.T) {
 		require.NoError(t, err)
 		n, err = static.Resolve(t.Context(), extra(1))
 		require.NoError(t, err)
+		require.EqualValues(t, 4, n)
+		n, known = static.Known(extra(1))
+		require.True(t, known)
 		require.EqualValues(t, 4, n)
 	})
 }
@@ -307,6 +329,8 @@ func TestThresholdsTogether(t *testing.T) {
 			})
 		}
 		synctest.Wait()
+		_, known := th.Known(extra(1)) // does not wait
+		require.False(t, known)
 		cancel()
 		wg.Wait()
 		require.Len(t, s[0].seen(), 2)

@@ -173,17 +173,22 @@ func (p *Pool) number(ctx context.Context, method string, params ...any) (*big.I
 // Receipt returns the receipt of a mined transaction, or [ErrNotFound] where the node knows none. It always has a block and a status.
 func (p *Pool) Receipt(ctx context.Context, hash common.Hash) (*types.Receipt, error) {
 	var out *types.Receipt
-	err := p.call(ctx, request{method: "eth_getTransactionReceipt", params: []any{hash}, decode: func(result []byte) (err error) {
-		if out = nil; isNull(result) {
-			return nil
-		}
-		out, err = decodeReceipt(result, hash)
-		return err
-	}})
+	err := p.call(ctx, receiptRequest(hash, &out))
 	if err == nil && out == nil {
 		err = ErrNotFound
 	}
 	return out, err
+}
+
+// receiptRequest leaves out nil where the node knows no receipt.
+func receiptRequest(hash common.Hash, out **types.Receipt) request {
+	return request{method: "eth_getTransactionReceipt", params: []any{hash}, decode: func(result []byte) (err error) {
+		if *out = nil; isNull(result) {
+			return nil
+		}
+		*out, err = decodeReceipt(result, hash)
+		return err
+	}}
 }
 
 // decodeReceipt refuses a receipt that does not say what came of the transaction: it would be taken for a refusal.

@@ -70,9 +70,9 @@ func (t *Thresholds) Resolve(ctx context.Context, extraData []byte) (int64, erro
 		return t.o.Static, nil
 	}
 	t.mu.Lock()
-	if k, ok := t.known[id]; ok && time.Now().Before(k.until) {
+	if shares, ok := t.kept(id); ok {
 		t.mu.Unlock()
-		return k.shares, nil
+		return shares, nil
 	}
 	l, underWay := t.open[id]
 	if !underWay {
@@ -111,6 +111,31 @@ func (t *Thresholds) look(ctx context.Context, id [32]byte, l *lookup) {
 	}
 	t.mu.Unlock()
 	close(l.done)
+}
+
+// Known returns what [Thresholds.Resolve] would, where that needs nobody else: the static threshold where the extra data names no context or no
+// contract is configured, else what was learned within the last 10 minutes. ok is false for anything else, malformed extra data included. It
+// does no I/O and waits for no call under way.
+func (t *Thresholds) Known(extraData []byte) (threshold int64, ok bool) {
+	id, named, err := fhevm.ContextID(extraData)
+	switch {
+	case err != nil:
+		return 0, false
+	case !named, t.o.Pool == nil, t.o.ProtocolConfig == common.Address{}:
+		return t.o.Static, true
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.kept(id)
+}
+
+// kept returns what is known of a context and has not expired.
+func (t *Thresholds) kept(id [32]byte) (shares int64, ok bool) {
+	k, ok := t.known[id]
+	if !ok || !time.Now().Before(k.until) {
+		return 0, false
+	}
+	return k.shares, true
 }
 
 // keep notes a threshold; the oldest one makes room. Since all are kept equally long, the oldest is the first to expire: one that was asked for

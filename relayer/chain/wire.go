@@ -34,6 +34,7 @@ var (
 	errMalformed  = errors.New("malformed answer")
 	errTooLarge   = fmt.Errorf("%w: too large", errMalformed)
 	errOtherChain = errors.New("the node is of another chain")
+	errStuck      = errors.New("it answers but does not move on")
 )
 
 // statusError is an HTTP status that is no answer.
