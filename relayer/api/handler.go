@@ -26,7 +26,7 @@ type Handler struct {
 	queues  map[fhevm.Kind]*queue
 	keys    keyring
 	quotas  *quotas
-	checks  chan struct{} // a place for each signature check
+	checks  chan struct{} // a place for each signature check that asks a host chain
 	health  healthCache
 	docs    []byte
 	metrics *metrics

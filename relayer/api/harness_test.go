@@ -74,7 +74,12 @@ func (c *clock) now() time.Time          { return time.UnixMilli(c.ms.Load()).UT
 func (c *clock) advance(d time.Duration) { c.ms.Add(d.Milliseconds()) }
 
 // signatures answers as it is told.
-type signatures struct{ err atomic.Pointer[error] }
+type signatures struct {
+	signed atomic.Bool
+	err    atomic.Pointer[error]
+}
+
+func (s *signatures) Signed(*fhevm.UnifiedUserDecrypt) bool { return s.signed.Load() }
 
 func (s *signatures) Check(ctx context.Context, r *fhevm.UnifiedUserDecrypt) error {
 	if err := s.err.Load(); err != nil {

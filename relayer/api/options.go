@@ -32,9 +32,12 @@ type APIKey struct {
 // VersionInfo is what /version answers.
 type VersionInfo struct{ Name, Version, Build string }
 
-// SignatureChecker checks the signature of a unified user decryption. It returns nil when it holds, an error that is [fhevm.ErrSignature] when
-// it does not, and another error when that could not be found out.
+// SignatureChecker checks the signature of a unified user decryption.
 type SignatureChecker interface {
+	// Signed reports whether the user's own key made it, without asking anybody. It is called for any number of requests at a time.
+	Signed(r *fhevm.UnifiedUserDecrypt) bool
+	// Check is for a request that is not Signed: the user may be a contract. It returns nil when the signature holds, an error that is
+	// [fhevm.ErrSignature] when it does not, and another error when that could not be found out.
 	Check(ctx context.Context, r *fhevm.UnifiedUserDecrypt) error
 }
 

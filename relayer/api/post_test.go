@@ -251,6 +251,10 @@ func TestPostSignature(t *testing.T) {
 	defer cancel()
 	a = f.send(t, httptest.NewRequestWithContext(ctx, "POST", string(e), strings.NewReader(bodyOf(e, 1))))
 	require.Equal(t, 429, a.status)
+	// Who needs no place does not wait for one.
+	f.signatures.signed.Store(true)
+	require.Equal(t, 202, f.do(t, "POST", string(e), bodyOf(e, 2)).status)
+	f.signatures.signed.Store(false)
 	<-f.checks
 	require.Equal(t, 202, f.do(t, "POST", string(e), bodyOf(e, 1)).status)
 }
