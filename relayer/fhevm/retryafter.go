@@ -132,10 +132,11 @@ func readinessWait(l Load, check uint64) uint64 {
 func milliseconds(d time.Duration) uint64 { return uint64(min(max(d.Milliseconds(), 0), longest)) }
 
 // SharesReady reports whether a completed user decryption is handed out: as soon as threshold + additional shares are stored or timeout
-// has passed since its completion; additional or timeout of 0 mean at once. Otherwise wait is how long it can still last at most.
+// has passed since its completion; additional or timeout of 0 mean at once, and so does a completion in the future, since nobody knows how long ago
+// it was. Otherwise wait is how long it can still last at most.
 func SharesReady(stored, threshold, additional int64, sinceCompletion, timeout time.Duration) (ready bool, wait time.Duration) {
-	if additional <= 0 || timeout <= 0 || sinceCompletion >= timeout || stored-threshold >= additional {
+	if additional <= 0 || timeout <= 0 || sinceCompletion < 0 || sinceCompletion >= timeout || stored-threshold >= additional {
 		return true, 0
 	}
-	return false, timeout - max(sinceCompletion, 0)
+	return false, timeout - sinceCompletion
 }
