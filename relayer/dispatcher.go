@@ -23,7 +23,15 @@ type dispatcher struct {
 	flight *semaphore.Weighted // transactions being sent or waited for
 	rooms  map[fhevm.Kind]*room
 	lines  map[fhevm.Kind]*line
-	heads  *broadcast // told when the chain may have moved
+	heads  *broadcast    // told when the chain's head has moved
+	hint   chan struct{} // one token: the chain may have moved
+
+	counter   *counter
+	cursor    chan struct{} // closed when there is a cursor: an answer before it would not be read
+	hasCursor sync.Once
+	caughtUp  atomic.Int64 // when everything on the chain was last known to be read, in ns since 1970; 0: not yet
+
+	estimates *semaphore.Weighted
 
 	paused atomic.Bool
 	wg     sync.WaitGroup // of workers of single rows
@@ -46,6 +54,7 @@ func (r *Relayer) newDispatcher(ctx context.Context, epoch int64) (*dispatcher, 
 	d := &dispatcher{
 		Relayer: r, log: r.o.Log.With(zap.Int64("epoch", epoch)), term: epoch, flight: semaphore.NewWeighted(int64(r.o.MaxInFlight)),
 		rooms: map[fhevm.Kind]*room{}, lines: map[fhevm.Kind]*line{}, heads: newBroadcast(), held: map[row]struct{}{},
+		hint: make(chan struct{}, 1), counter: newCounter(), cursor: make(chan struct{}), estimates: semaphore.NewWeighted(int64(r.o.MaxInFlight)),
 	}
 	next, err := r.o.Store.NextNonce(ctx, r.o.Signer.Address())
 	if err != nil {
@@ -63,17 +72,25 @@ func (d *dispatcher) run(ctx context.Context) {
 	d.wg.Go(func() { d.follow(ctx) })
 	for _, url := range d.o.Subscriptions {
 		d.wg.Go(func() {
-			err := d.o.Read.Subscribe(ctx, url, d.addresses(), fhevm.ResponseTopics(), d.heads.tell)
+			err := d.o.Read.Subscribe(ctx, url, d.addresses(), fhevm.ResponseTopics(), func() { poke(d.hint) })
 			if ctx.Err() == nil {
 				d.log.Error("a subscription cannot be made: blocks are polled", zap.Error(err))
 			}
 		})
 	}
+	for range counters {
+		d.wg.Go(func() { d.count(ctx) })
+	}
 	d.wg.Go(func() { d.rescue(ctx) })
 	d.wg.Go(func() { d.housekeeping(ctx) })
 	d.wg.Go(func() {
-		// Nothing is sent before the account's nonce is known; what was signed before is looked for at once.
+		// Nothing is sent before the account's nonce is known, and where events are read from; what was signed before is looked for at once.
 		if !d.firstNonce(ctx) {
+			return
+		}
+		select {
+		case <-d.cursor:
+		case <-ctx.Done():
 			return
 		}
 		for _, k := range fhevm.Kinds {
@@ -91,6 +108,9 @@ func (d *dispatcher) run(ctx context.Context) {
 	}
 	d.wg.Wait()
 }
+
+// begun says that there is a cursor.
+func (d *dispatcher) begun() { d.hasCursor.Do(func() { close(d.cursor) }) }
 
 // batch is how many rows one statement claims.
 const batch = 100

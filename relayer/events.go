@@ -10,20 +10,23 @@ import (
 
 	"dongate/relayer/fhevm"
 	"dongate/relayer/store"
+	"dongate/storage"
 )
 
-// apply stores what one event says. It may be done again with the same result. unresolved gets the user decryptions whose threshold cannot be asked
-// for now; nil: such a share is an error. Other errors are the database's.
-func (d *dispatcher) apply(ctx context.Context, l types.Log, unresolved map[store.Hash]struct{}) error {
+// apply stores what one event says. It may be done again with the same result. The error is the database's.
+func (d *dispatcher) apply(ctx context.Context, l types.Log) error {
 	event, err := fhevm.DecodeEvent(l.Topics, l.Data)
 	if err != nil {
-		d.complain(ctx, "an event of the contracts cannot be read and is left out", err, zap.Stringer("tx", l.TxHash), zap.Uint("index", l.Index))
-		d.metrics.malformed.Inc()
+		d.leaveOut(ctx, l, err)
 		return nil
 	}
 	data, err := l.MarshalJSON()
 	if err != nil {
 		return err
+	}
+	if err := storage.CheckPayload("the event", data); err != nil {
+		d.leaveOut(ctx, l, err)
+		return nil
 	}
 	e := store.Event{BlockHash: store.Hash(l.BlockHash), LogIndex: int64(l.Index), Data: data}
 	ref, tx := store.Hash(event.Ref()), l.TxHash.Hex()
@@ -42,21 +45,27 @@ func (d *dispatcher) apply(ctx context.Context, l types.Log, unresolved map[stor
 	case fhevm.UserThresholdReached:
 		out, err = d.o.Store.Consensus(ctx, ref, tx, e)
 	case fhevm.UserResponse:
-		threshold, failed := d.o.Thresholds.Resolve(ctx, event.Share.ExtraData)
-		switch {
-		case errors.Is(failed, fhevm.ErrABI):
-			d.complain(ctx, "a share names no threshold that can be read and is left out", failed, zap.String("tx", tx))
-			d.metrics.malformed.Inc()
+		if _, _, err := fhevm.ContextID(event.Share.ExtraData); err != nil {
+			d.leaveOut(ctx, l, err)
 			return nil
-		case failed != nil && unresolved == nil:
-			return failed
-		case failed != nil: // the share is kept, and completes nothing yet
+		}
+		// Nobody is asked for the threshold here: a chain that does not answer would hold up the events of all others.
+		threshold, known := d.o.Thresholds.Known(event.Share.ExtraData)
+		if !known {
 			threshold = math.MaxInt64
-			unresolved[ref] = struct{}{}
 		}
 		share, signature, extra := fhevm.EncodeShare(event.Share)
 		sh := store.Share{Reference: ref, Index: int64(event.Index), Share: share, Signature: signature, ExtraData: extra, TxHash: tx}
-		out, err = d.addShare(ctx, sh, e, threshold)
+		if out, err = d.o.Store.AddShare(ctx, sh, e, threshold); out == store.Completes {
+			d.metrics.completed(kind)
+		}
+		if !known && out == store.Stored {
+			if j, err := d.o.Store.JobByReference(ctx, kind, ref); err == nil {
+				d.counter.add(j.ID)
+			} else if !errors.Is(err, store.ErrNotFound) {
+				return err
+			}
+		}
 	default:
 		return nil // a request's own event
 	}
@@ -80,10 +89,8 @@ func (d *dispatcher) complete(ctx context.Context, k fhevm.Kind, ref fhevm.Refer
 	return out, err
 }
 
-func (d *dispatcher) addShare(ctx context.Context, sh store.Share, e store.Event, threshold int64) (store.Outcome, error) {
-	out, err := d.o.Store.AddShare(ctx, sh, e, threshold)
-	if out == store.Completes {
-		d.metrics.completed(fhevm.KindUserDecrypt)
-	}
-	return out, err
+// leaveOut counts an event that cannot be stored.
+func (d *dispatcher) leaveOut(ctx context.Context, l types.Log, err error) {
+	d.complain(ctx, "an event of the contracts cannot be read and is left out", err, zap.Stringer("tx", l.TxHash), zap.Uint("index", l.Index))
+	d.metrics.malformed.Inc()
 }

@@ -20,6 +20,8 @@ type voyage struct {
 	refusals int                 // for no reason that is known
 	replaced time.Time           // when the last replacement was made
 	asked    time.Time           // when it was last looked for who has the nonce
+	used     int                 // times in a row that the nonce was used on the final chain, and no receipt found
+	everyone time.Time           // when every node was last asked for receipts
 	reasons  int                 // attempts to learn why a transaction reverted
 }
 
@@ -52,7 +54,14 @@ func (d *dispatcher) inFlight(ctx context.Context, r row) {
 func (d *dispatcher) advance(ctx context.Context, j store.Job, attempts []store.Attempt, v *voyage) bool {
 	for i := range attempts {
 		a := attempts[len(attempts)-1-i]
-		receipt, err := d.o.Read.Receipt(ctx, common.Hash(a.Hash))
+		ask := d.o.Read.Receipt
+		if d.o.Now().Sub(a.Created) > 5*d.o.ResendAfter && time.Since(v.everyone) > d.o.ResendAfter {
+			ask = d.o.Read.ReceiptFromAny // the node in use may be one that does not keep them
+			if i == len(attempts)-1 {
+				v.everyone = time.Now()
+			}
+		}
+		receipt, err := ask(ctx, common.Hash(a.Hash))
 		switch {
 		case err == nil:
 			return d.land(ctx, j, a, receipt, v)
@@ -139,13 +148,14 @@ func (d *dispatcher) overtake(ctx context.Context, j store.Job, current store.At
 			return
 		}
 		v.asked = time.Now()
-		if d.takenByAnother(ctx, current) {
+		if d.nonceLost(ctx, current, v) {
 			held, err := d.o.Store.NonceLost(ctx, d.owner(row{j.Kind, j.ID}), current.Signer, current.Nonce)
 			if err != nil {
 				d.complain(ctx, "a lost nonce cannot be noted", err)
 			} else if held {
 				d.log.Warn("a transaction that is none of ours was mined with our nonce: is the key used elsewhere?", zap.Int64("nonce", current.Nonce))
 				d.metrics.nonceOccupied.Inc()
+				d.nonces.atLeast(next) // else each of the next requests would find its nonce used
 			}
 		}
 	case next == uint64(current.Nonce):
@@ -247,19 +257,17 @@ func (d *dispatcher) received(ctx context.Context, j store.Job, hash store.Hash,
 	if moved {
 		d.metrics.moved(d.o.Now(), j, fhevm.StateReceiptReceived)
 	}
-	d.welcome(ctx, j.Kind, ref, early)
+	d.welcome(ctx, j.Kind, j.ID, early)
 	d.stillStands(ctx, hash, at) // if not it is adrift, and rescued
 	d.release(row{j.Kind, j.ID})
 	return true
 }
 
-// welcome applies what came for a reference id before its request had it: events, and shares that a request had got which has another id now.
-func (d *dispatcher) welcome(ctx context.Context, k fhevm.Kind, ref store.Hash, early []store.EarlyEvent) {
+// welcome applies the events that came for a reference id before its request had it.
+func (d *dispatcher) welcome(ctx context.Context, k fhevm.Kind, id int64, early []store.EarlyEvent) {
 	d.applyEarly(ctx, early)
 	if k == fhevm.KindUserDecrypt {
-		if err := d.recount(ctx, ref); err != nil {
-			d.complain(ctx, "shares cannot be counted", err) // again at the start of a term
-		}
+		d.counter.add(id)
 	}
 }
 
@@ -308,6 +316,47 @@ func (d *dispatcher) whyReverted(ctx context.Context, a store.Attempt, at store.
 	return revert, true
 }
 
+// sure is how often a nonce has to be found used, with no receipt on any node, where the transaction that has it cannot be found.
+const sure = 10
+
+// nonceLost reports whether a pending transaction's nonce has been used for good by one that is none of ours. A node that only says so proves nothing:
+// the transaction is looked for. Where it is too far back to be found, the final chain has to have the nonce and no node a receipt of ours,
+// again and again.
+func (d *dispatcher) nonceLost(ctx context.Context, a store.Attempt, v *voyage) bool {
+	head, err := d.o.Read.Head(ctx)
+	if err != nil {
+		d.complain(ctx, "the chain's head cannot be asked for", err)
+		return false
+	}
+	final := d.final(ctx, head)
+	hash, at, err := d.minedWith(ctx, a.Signer, uint64(a.Nonce), head.Number)
+	switch {
+	case err == nil:
+		v.used = 0
+		_, err := d.o.Store.AttemptByHash(ctx, hash)
+		return errors.Is(err, store.ErrNotFound) && at <= final // had it gone with its block, ours could still be mined beside its successor
+	case !errors.Is(err, chain.ErrNotFound):
+		d.complain(ctx, "it cannot be found out who has a nonce", err)
+		return false
+	}
+	if n, err := d.o.Read.NonceAtBlock(ctx, a.Signer, max(0, final)); err != nil || n <= uint64(a.Nonce) {
+		v.used = 0
+		return false
+	}
+	attempts, err := d.o.Store.Attempts(ctx, a.Kind, a.JobID)
+	if err != nil {
+		return false
+	}
+	for _, other := range attempts {
+		if _, err := d.o.Read.ReceiptFromAny(ctx, common.Hash(other.Hash)); !errors.Is(err, chain.ErrNotFound) {
+			v.used = 0
+			return false
+		}
+	}
+	v.used++
+	return v.used >= sure
+}
+
 // finalDepth is how many blocks above one make it final on a chain that does not say.
 const finalDepth = 64
 
@@ -322,41 +371,32 @@ func (d *dispatcher) final(ctx context.Context, head chain.Header) int64 {
 // Bounds of looking for a transaction by its nonce.
 const maxBlocksBack = 4096
 
-// takenByAnother looks for the mined transaction that has a pending one's nonce, and reports whether it was found, is none of ours, and will stay: had it
-// gone with its block, the pending one could still be mined beside its successor. A node that only says that the nonce is used proves nothing.
-func (d *dispatcher) takenByAnother(ctx context.Context, a store.Attempt) bool {
-	head, err := d.o.Read.Head(ctx)
-	if err != nil {
-		d.complain(ctx, "the chain's head cannot be asked for", err)
-		return false
-	}
+// minedWith finds the transaction that was mined with a nonce of an account, and its block, among the newest blocks; else it is chain.ErrNotFound.
+func (d *dispatcher) minedWith(ctx context.Context, account common.Address, nonce uint64, head int64) (hash store.Hash, at int64, err error) {
 	// The block with it is the first after which the account's nonce is above it. States of old blocks may be gone: then block by block.
-	low, high := max(0, head.Number-maxBlocksBack), head.Number
+	low, high := max(0, head-maxBlocksBack), head
 	for low < high {
 		mid := low + (high-low)/2
-		n, err := d.o.Read.NonceAtBlock(ctx, a.Signer, mid)
+		n, err := d.o.Read.NonceAtBlock(ctx, account, mid)
 		if err != nil {
 			break
 		}
-		if n > uint64(a.Nonce) {
+		if n > nonce {
 			high = mid
 		} else {
 			low = mid + 1
 		}
 	}
-	for number := high; number >= low && ctx.Err() == nil; number-- {
+	for number := high; number >= low; number-- {
 		txs, err := d.o.Read.TransactionsIn(ctx, number)
 		if err != nil {
-			d.complain(ctx, "a block cannot be read", err)
-			return false
+			return hash, 0, err
 		}
 		for _, tx := range txs {
-			if tx.From != a.Signer || tx.Nonce != uint64(a.Nonce) {
-				continue
+			if tx.From == account && tx.Nonce == nonce {
+				return store.Hash(tx.Hash), number, nil
 			}
-			_, err := d.o.Store.AttemptByHash(ctx, store.Hash(tx.Hash))
-			return errors.Is(err, store.ErrNotFound) && number <= d.final(ctx, head)
 		}
 	}
-	return false
+	return hash, 0, chain.ErrNotFound
 }

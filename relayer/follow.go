@@ -25,9 +25,9 @@ func (d *dispatcher) addresses() []common.Address {
 
 // follow reads the chain's events behind the cursor until ctx ends.
 func (d *dispatcher) follow(ctx context.Context) {
-	f := &follower{dispatcher: d, span: d.o.MaxBlocksPerQuery, unresolved: map[store.Hash]struct{}{}}
+	f := &follower{dispatcher: d, span: d.o.MaxBlocksPerQuery}
 	for {
-		err := errors.Join(d.applyWaiting(ctx), f.gather(ctx))
+		err := errors.Join(d.applyWaiting(ctx), d.gather(ctx))
 		if err == nil {
 			break
 		}
@@ -37,17 +37,14 @@ func (d *dispatcher) follow(ctx context.Context) {
 		}
 	}
 	for {
-		next := d.heads.next()
 		moved, err := f.step(ctx)
-		switch {
-		case err != nil:
+		if err != nil {
 			d.complain(ctx, "the chain's events cannot be read", err)
-		case moved:
-			d.heads.tell()
+		} else if moved {
 			continue
 		}
 		select {
-		case <-next:
+		case <-d.hint:
 		case <-time.After(d.o.PollInterval):
 		case <-ctx.Done():
 			return
@@ -58,19 +55,36 @@ func (d *dispatcher) follow(ctx context.Context) {
 // follower is the one goroutine that moves the cursor.
 type follower struct {
 	*dispatcher
-	span       int64                   // most blocks in one question
-	unresolved map[store.Hash]struct{} // user decryptions whose threshold could not be asked for
-	resolved   time.Time               // when they were last tried
+	span int64     // most blocks in one question
+	head int64     // that was seen last
+	seen time.Time // when it was seen first
+}
+
+// stuck is how long a chain's head may stay the same before another node is asked.
+const stuck = time.Minute
+
+// look notes the chain's head and tells those who wait for it to move.
+func (f *follower) look(head chain.Header) {
+	f.metrics.head.Set(float64(head.Number))
+	f.metrics.headTime.Set(float64(head.Time))
+	switch {
+	case head.Number != f.head:
+		f.head, f.seen = head.Number, time.Now()
+		f.heads.tell()
+	case time.Since(f.seen) > stuck:
+		f.seen = time.Now()
+		f.o.Read.Demote()
+	}
 }
 
 // step reads and stores the next blocks, and reports whether there were any.
 func (f *follower) step(ctx context.Context) (moved bool, err error) {
-	f.resolve(ctx)
+	asked := f.o.Now()
 	head, err := f.o.Read.Head(ctx)
 	if err != nil {
 		return false, err
 	}
-	f.metrics.head.Set(float64(head.Number))
+	f.look(head)
 	cursor, err := f.o.Store.Cursor(ctx)
 	if errors.Is(err, store.ErrNotFound) {
 		return f.start(ctx, head)
@@ -79,13 +93,18 @@ func (f *follower) step(ctx context.Context) (moved bool, err error) {
 		return false, err
 	}
 	f.metrics.cursor.Set(float64(cursor.Number))
+	f.begun()
 	to := min(head.Number-f.o.Confirmations, cursor.Number+f.span)
 	if to <= cursor.Number {
 		gone, err := f.gone(ctx, cursor)
-		if err != nil || !gone {
+		if err != nil {
 			return false, err
 		}
-		return true, f.rewind(ctx, cursor)
+		if gone {
+			return true, f.rewind(ctx, cursor)
+		}
+		f.caughtUp.Store(asked.UnixNano())
+		return false, nil
 	}
 	last := head
 	if to != head.Number {
@@ -131,7 +150,7 @@ func (f *follower) step(ctx context.Context) (moved bool, err error) {
 		return false, err
 	}
 	for _, l := range logs {
-		if err := f.apply(ctx, l, f.unresolved); err != nil {
+		if err := f.apply(ctx, l); err != nil {
 			return false, fmt.Errorf("the event %d of the block %d: %w", l.Index, l.BlockNumber, err)
 		}
 	}
@@ -305,69 +324,6 @@ func (f *follower) compare(ctx context.Context, from, to int64) error {
 	return nil
 }
 
-// resolve tries again to learn the thresholds of user decryptions that wait for nothing else.
-func (f *follower) resolve(ctx context.Context) {
-	if len(f.unresolved) == 0 || time.Since(f.resolved) < 5*time.Second {
-		return
-	}
-	f.resolved = time.Now()
-	for ref := range f.unresolved {
-		if err := f.recount(ctx, ref); err != nil {
-			f.complain(ctx, "shares cannot be counted", err)
-			return // the chain still does not answer, or the database
-		}
-		delete(f.unresolved, ref)
-	}
-}
-
-// recount completes a user decryption whose stored shares are enough.
-func (d *dispatcher) recount(ctx context.Context, ref store.Hash) error {
-	shares, err := d.o.Store.Shares(ctx, ref)
-	if err != nil {
-		return err
-	}
-	for _, sh := range shares {
-		decoded, err := fhevm.DecodeShare(sh.Share, sh.Signature, sh.ExtraData)
-		if err != nil {
-			continue
-		}
-		threshold, err := d.o.Thresholds.Resolve(ctx, decoded.ExtraData)
-		if errors.Is(err, fhevm.ErrABI) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		switch out, err := d.o.Store.Recount(ctx, ref, threshold); {
-		case errors.Is(err, store.ErrNotFound): // its request has another number by now
-			return nil
-		case err != nil:
-			return err
-		case out == store.Completes:
-			d.metrics.completed(fhevm.KindUserDecrypt)
-			return nil
-		}
-	}
-	return nil
-}
-
-// gather finds the user decryptions whose shares may be enough, but were stored before their threshold was known.
-func (f *follower) gather(ctx context.Context) error {
-	for after := int64(0); ; {
-		refs, last, err := f.o.Store.Gathering(ctx, after, 1000)
-		if err != nil {
-			return err
-		}
-		for _, ref := range refs {
-			f.unresolved[ref] = struct{}{}
-		}
-		if len(refs) < 1000 {
-			return nil
-		}
-		after = last
-	}
-}
-
 // applyEarly applies events that waited for their request.
 func (d *dispatcher) applyEarly(ctx context.Context, early []store.EarlyEvent) {
 	for _, e := range early {
@@ -382,7 +338,7 @@ func (d *dispatcher) applyStored(ctx context.Context, e store.EarlyEvent) error 
 	var l types.Log
 	if err := l.UnmarshalJSON(e.Data); err != nil {
 		d.complain(ctx, "a stored event cannot be read", err)
-	} else if err := d.apply(ctx, l, nil); err != nil {
+	} else if err := d.apply(ctx, l); err != nil {
 		return err
 	}
 	return d.o.Store.DropEarly(ctx, e.ID)

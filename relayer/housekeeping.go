@@ -43,9 +43,16 @@ func (d *dispatcher) housekeeping(ctx context.Context) {
 	}
 }
 
+// timeOut ends the requests of a kind that had no answer when their time was over, as far as the chain has been read: what it said in time counts,
+// however late it is read.
 func (d *dispatcher) timeOut(ctx context.Context, k fhevm.Kind) {
+	read := d.caughtUp.Load()
+	if read == 0 {
+		return
+	}
+	before := time.Unix(0, min(read, d.o.Now().UnixNano())).Add(-d.o.timeout(k))
 	for ctx.Err() == nil {
-		jobs, err := d.o.Store.TimeOut(ctx, k, d.o.Now().Add(-d.o.timeout(k)), batch, store.Cause{Code: string(fhevm.CauseResponseTimedOut), Reason: fhevm.ReasonNoResponse})
+		jobs, err := d.o.Store.TimeOut(ctx, k, before, batch, store.Cause{Code: string(fhevm.CauseResponseTimedOut), Reason: fhevm.ReasonNoResponse})
 		if err != nil {
 			d.complain(ctx, "requests cannot be timed out", err, zap.String("kind", string(k)))
 			return

@@ -20,6 +20,7 @@ type metrics struct {
 	events        *prometheus.CounterVec   // by kind and outcome
 	lockHeld      prometheus.Gauge
 	head, cursor  prometheus.Gauge
+	headTime      prometheus.Gauge
 	reorgs        prometheus.Counter
 	malformed     prometheus.Counter
 	nonceOccupied prometheus.Counter
@@ -48,6 +49,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		events:        counters("gateway_events_total", "Events of the gateway chain, by what they did.", "req_type", "outcome"),
 		lockHeld:      gauge("dispatcher_lock_held", "1 while this process is the dispatcher."),
 		head:          gauge("gateway_head_block", "The gateway chain's newest block."),
+		headTime:      gauge("gateway_head_timestamp_seconds", "The time of the gateway chain's newest block, by the chain's clock."),
 		cursor:        gauge("gateway_cursor_block", "The last block whose events are all stored."),
 		reorgs:        counter("gateway_reorganisations_total", "Re-organisations of the gateway chain that reached blocks already read."),
 		malformed:     counter("gateway_malformed_events_total", "Events of the contracts that could not be read and were left out."),
@@ -57,7 +59,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		earlyDropped:  gauge("early_events_dropped", "Events that were dropped because too many waited for their request."),
 	}
 	if r != nil {
-		r.MustRegister(m.requests, m.transitions, m.durations, m.failures, m.sends, m.events, m.lockHeld, m.head, m.cursor, m.reorgs, m.malformed,
+		r.MustRegister(m.requests, m.transitions, m.durations, m.failures, m.sends, m.events, m.lockHeld, m.head, m.headTime, m.cursor, m.reorgs, m.malformed,
 			m.nonceOccupied, m.replacements, m.claimLost, m.earlyDropped)
 	}
 	return m

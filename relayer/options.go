@@ -94,6 +94,8 @@ type Readiness interface {
 // Thresholds tells how many shares complete a user decryption; [chain.Thresholds] is one.
 type Thresholds interface {
 	Resolve(ctx context.Context, extraData []byte) (int64, error)
+	// Known is Resolve where that needs nobody else.
+	Known(extraData []byte) (threshold int64, ok bool)
 }
 
 // ErrStuck: the lock was lost and the workers did not stop in time. The process should end, so that nothing of it goes on.

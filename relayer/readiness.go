@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"go.uber.org/zap"
+
 	"dongate/relayer/chain"
 	"dongate/relayer/fhevm"
 	"dongate/relayer/store"
@@ -113,7 +115,12 @@ func (d *dispatcher) askReady(ctx context.Context, j store.Job, allowed bool) {
 			d.release(r)
 			return
 		case err != nil:
-			d.fail(ctx, j, fhevm.CauseHostACLFailed, fhevm.ReasonACLFailed(err.Error()))
+			d.complain(ctx, "a host chain does not say whether a decryption is allowed", err, zap.String("job", j.ExtJobID))
+			said := "the host chain did not answer"
+			if errors.Is(err, chain.ErrUnsupportedChain) {
+				said = "the host chain is not supported"
+			}
+			d.fail(ctx, j, fhevm.CauseHostACLFailed, fhevm.ReasonACLFailed(said)) // a node's words may hold its key
 			return
 		case len(denied) > 0:
 			d.fail(ctx, j, fhevm.CauseNotAllowedOnHostACL, fhevm.ReasonDenied(denied))

@@ -48,7 +48,7 @@ func TestEveryEndpoint(t *testing.T) {
 			var shares []store.Share
 			h.until("every share, late ones too", func() bool {
 				var err error
-				shares, err = h.store.Shares(t.Context(), *j.Reference)
+				shares, err = h.store.Shares(t.Context(), j.ID)
 				require.NoError(t, err)
 				return len(shares) == h.net.Nodes
 			})
@@ -100,3 +100,5 @@ func TestIdenticalRequests(t *testing.T) {
 type noSignatures struct{}
 
 func (noSignatures) Check(context.Context, *fhevm.UnifiedUserDecrypt) error { return nil }
+
+func (noSignatures) Signed(*fhevm.UnifiedUserDecrypt) bool { return true }

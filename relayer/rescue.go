@@ -64,7 +64,7 @@ func (d *dispatcher) rescueOne(ctx context.Context, a store.Attempt) {
 				d.complain(ctx, "a receipt cannot be stored", err)
 				return
 			}
-			d.welcome(ctx, a.Kind, store.Hash(ref), early)
+			d.welcome(ctx, a.Kind, a.JobID, early)
 			d.stillStands(ctx, hash, at)
 			return
 		}

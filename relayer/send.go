@@ -3,6 +3,7 @@ package relayer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"math/big"
 	"strings"
@@ -56,20 +57,10 @@ func (d *dispatcher) sendAll(ctx context.Context, k fhevm.Kind) {
 		if !ok {
 			return
 		}
-		for d.paused.Load() {
-			if !sleep(ctx, d.o.SweepInterval) {
-				return
-			}
-		}
-		if limit.Wait(ctx) != nil || d.flight.Acquire(ctx, 1) != nil {
+		if !d.goOn(ctx) || limit.Wait(ctx) != nil || d.estimates.Acquire(ctx, 1) != nil {
 			return
 		}
-		d.wg.Go(func() {
-			defer d.flight.Release(1)
-			if j, ok := d.job(ctx, row{k, id}, fhevm.StateProcessing); ok {
-				d.send(ctx, j)
-			}
-		})
+		d.wg.Go(func() { d.prepare(ctx, row{k, id}, &trial{wait: newBackoff()}) })
 	}
 }
 
@@ -91,6 +82,16 @@ func (d *dispatcher) contractThere(ctx context.Context, a common.Address) bool {
 	}
 }
 
+// goOn waits while the operator has stopped the sending; false: ctx has ended.
+func (d *dispatcher) goOn(ctx context.Context) bool {
+	for d.paused.Load() {
+		if !sleep(ctx, d.o.SweepInterval) {
+			return false
+		}
+	}
+	return ctx.Err() == nil
+}
+
 // call is what a transaction does.
 type call struct {
 	to   common.Address
@@ -98,18 +99,71 @@ type call struct {
 	gas  uint64
 }
 
-// send signs a processing row's transaction, stores it and then sends it, and stays until it is mined.
-func (d *dispatcher) send(ctx context.Context, j store.Job) {
+// trial is what was tried of a processing row.
+type trial struct {
+	wait     *backoff
+	refusals int
+}
+
+// maxTxBytes is the largest transaction that nodes take.
+const maxTxBytes = 128 << 10
+
+// prepare finds out what gas a processing row needs and sends it. A place among d.estimates is held; it is given back before any waiting for the row's own
+// sake, so that one that cannot be estimated holds up nobody.
+func (d *dispatcher) prepare(ctx context.Context, r row, t *trial) {
+	for {
+		j, c, again, ok := d.prepareOnce(ctx, r, t)
+		if ok {
+			err := d.flight.Acquire(ctx, 1)
+			d.estimates.Release(1)
+			if err != nil {
+				d.release(r)
+				return
+			}
+			defer d.flight.Release(1)
+			if d.goOn(ctx) {
+				d.send(ctx, j, c)
+			} else {
+				d.release(r)
+			}
+			return
+		}
+		d.estimates.Release(1)
+		if !again {
+			return
+		}
+		if !t.wait.sleep(ctx) || d.estimates.Acquire(ctx, 1) != nil {
+			d.release(r)
+			return
+		}
+	}
+}
+
+// prepareOnce estimates a row once. Where it is not ok the row has been handed on, or it is to be tried again.
+func (d *dispatcher) prepareOnce(ctx context.Context, r row, t *trial) (j store.Job, c call, again, ok bool) {
+	if j, ok = d.job(ctx, r, fhevm.StateProcessing); !ok {
+		return j, c, false, false
+	}
 	req, err := fhevm.DecodeStored(j.Kind, j.ReqType, j.Request)
 	if err != nil {
 		d.complain(ctx, "a stored request cannot be read", err)
 		d.fail(ctx, j, fhevm.CauseInternal, "The stored request cannot be read")
-		return
+		return j, c, false, false
 	}
-	c := call{to: d.o.contract(j.Kind), data: req.Calldata()}
-	if !d.estimate(ctx, j, &c) {
-		return
+	c = call{to: d.o.contract(j.Kind), data: req.Calldata()}
+	if len(c.data) > maxTxBytes-envelopeBytes {
+		d.fail(ctx, j, fhevm.CauseTransactionFailed, fmt.Sprintf("The request is too large for the gateway chain: its call has %d bytes, and %d are possible", len(c.data), maxTxBytes-envelopeBytes))
+		return j, c, false, false
 	}
+	again, ok = d.estimate(ctx, j, &c, t)
+	return j, c, again, ok
+}
+
+// envelopeBytes is more than a transaction has besides its call.
+const envelopeBytes = 512
+
+// send signs a processing row's transaction, stores it and then sends it, and stays until it is mined.
+func (d *dispatcher) send(ctx context.Context, j store.Job, c call) {
 	r := row{j.Kind, j.ID}
 	for wait := newBackoff(); ; {
 		fee, err := d.fee(ctx)
@@ -152,49 +206,44 @@ func (d *dispatcher) send(ctx context.Context, j store.Job) {
 	}
 }
 
-// estimate finds out what gas a call needs, and what stands against it. False: the row has been moved, or ctx has ended.
-func (d *dispatcher) estimate(ctx context.Context, j store.Job, c *call) bool {
-	refusals := 0
-	for wait := newBackoff(); ; {
-		gas, err := d.o.Read.EstimateGas(ctx, d.o.Signer.Address(), c.to, c.data)
-		if err == nil {
-			c.gas = gas + gas/5
-			return true
+// estimate asks once what gas a call needs, and what stands against it. Where it is not ok the row has been moved, or it is to be asked again.
+func (d *dispatcher) estimate(ctx context.Context, j store.Job, c *call, t *trial) (again, ok bool) {
+	gas, err := d.o.Read.EstimateGas(ctx, d.o.Signer.Address(), c.to, c.data)
+	if err == nil {
+		c.gas = gas + gas/5
+		return false, true
+	}
+	var answer *chain.RPCError
+	revert, reverted := chain.Revert(err)
+	switch {
+	case ctx.Err() != nil:
+		d.release(row{j.Kind, j.ID})
+		return false, false
+	case reverted && revert.Retry:
+		t.wait.next = estimatePause
+		if t.refusals++; t.refusals < estimateTries {
+			return true, false
 		}
-		var answer *chain.RPCError
-		revert, reverted := chain.Revert(err)
-		switch {
-		case ctx.Err() != nil:
-		case reverted && revert.Retry:
-			if refusals++; refusals < estimateTries {
-				if sleep(ctx, estimatePause) {
-					continue
-				}
-				break
+		d.fail(ctx, j, revert.Cause, revert.Reason)
+		return false, false
+	case reverted:
+		d.fail(ctx, j, revert.Cause, revert.Reason)
+		return false, false
+	case errors.As(err, &answer) && strings.Contains(answer.Message, "gas required exceeds"): // more than a block has: it will not be less
+		d.fail(ctx, j, fhevm.CauseTransactionFailed, "The request needs more gas than the gateway chain allows: ask for fewer handles")
+		return false, false
+	case errors.As(err, &answer):
+		if t.refusals++; t.refusals >= refusedTries {
+			cause := fhevm.CauseTransactionFailed
+			if chain.SendError(err) == chain.InsufficientFunds {
+				cause = fhevm.CauseInsufficientBalance
 			}
-			d.fail(ctx, j, revert.Cause, revert.Reason)
-			return false
-		case reverted:
-			d.fail(ctx, j, revert.Cause, revert.Reason)
-			return false
-		case errors.As(err, &answer):
-			d.complain(ctx, "gas cannot be estimated", err)
-			if refusals++; refusals >= refusedTries {
-				cause := fhevm.CauseTransactionFailed
-				if chain.SendError(err) == chain.InsufficientFunds {
-					cause = fhevm.CauseInsufficientBalance
-				}
-				d.fail(ctx, j, cause, "The gateway chain refused to estimate the transaction")
-				return false
-			}
-		default:
-			d.complain(ctx, "gas cannot be estimated", err)
-		}
-		if !wait.sleep(ctx) {
-			d.release(row{j.Kind, j.ID})
-			return false
+			d.fail(ctx, j, cause, "The gateway chain refused to estimate the transaction")
+			return false, false
 		}
 	}
+	d.complain(ctx, "gas cannot be estimated", err)
+	return true, false
 }
 
 // fee is what the market asks for now.

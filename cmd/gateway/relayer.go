@@ -191,8 +191,8 @@ with what became of it, and what the chain has answered.`,
 					return err
 				}
 				var shares []relayerstore.Share
-				if j.Kind == fhevm.KindUserDecrypt && j.Reference != nil {
-					if shares, err = s.Shares(ctx, *j.Reference); err != nil {
+				if j.Kind == fhevm.KindUserDecrypt {
+					if shares, err = s.Shares(ctx, j.ID); err != nil {
 						return err
 					}
 				}

@@ -72,10 +72,7 @@ func (h *Handler) completed(c *call, j store.Job) answer {
 		}
 		return answer{Reply: fhevm.Succeeded(c.id, result)}
 	}
-	if j.Reference == nil {
-		return h.internal(c, "", errors.New("a completed job has no reference id"))
-	}
-	stored, err := h.o.Store.Shares(c.Context(), *j.Reference)
+	stored, err := h.o.Store.Shares(c.Context(), j.ID)
 	if err != nil {
 		return h.databaseFailed(c, err)
 	}

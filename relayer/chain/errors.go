@@ -31,15 +31,17 @@ const (
 	codeInvalidParams  = -32602
 	codeNotSupported   = -32004
 	codeLimitExceeded  = -32005
+	codeInternal       = -32603
 	codeVMError        = -32015
 	codeRevert         = 3
 	codeSyncTimeout    = 4
+	codeTooMany        = 429 // some providers take HTTP's
 )
 
 // RPCError is a node's answer that is an error: the node works, the call does not.
 type RPCError struct {
 	Code    int
-	Message string // the node's words: printable, without URLs, at most 256 bytes; a hint only
+	Message string // the node's words: printable, without what may be a host, a URL or a key, at most 256 bytes; a hint only
 	Data    []byte // what a contract reverted with; nil where there is none
 }
 
@@ -67,6 +69,31 @@ func (e *RPCError) reverted() bool {
 		"stack limit reached", "intrinsic gas", "floor data gas", "write protection")
 }
 
+// Busy reports whether the error is a node's answer that says nothing about the call: the node is over its limit of calls, or it failed
+// within. Another node, or the same one later, may well do the call. What a contract answers never counts.
+func Busy(err error) bool {
+	var e *RPCError
+	return errors.As(err, &e) && e.busy()
+}
+
+func (e *RPCError) busy() bool {
+	if e.reverted() || len(e.Data) > 0 {
+		return false
+	}
+	return e.limited() || e.Code == codeInternal || containsAny(strings.ToLower(e.Message), "internal error", "internal server error",
+		"service unavailable", "temporarily unavailable", "overloaded", "bad gateway", "gateway timeout")
+}
+
+// limited tells a refusal for the number of calls.
+func (e *RPCError) limited() bool {
+	return e.Code == codeLimitExceeded || e.Code == codeTooMany || e.saysLimited()
+}
+
+func (e *RPCError) saysLimited() bool {
+	return containsAny(strings.ToLower(e.Message), "rate limit", "rate-limit", "ratelimit", "too many requests", "too many calls", "request rate",
+		"rate exceeded", "per second", "compute units", "request count", "throttl", "quota")
+}
+
 // noMethod tells that the node cannot do the call: it has no such method, has it in another form, or names it in refusing.
 func (e *RPCError) noMethod(method string) bool {
 	switch e.Code {
@@ -87,7 +114,7 @@ const (
 	Underpriced       SendClass = "underpriced"        // another with this nonce is waiting and pays as much, or the fee is below what the node takes
 	InsufficientFunds SendClass = "insufficient_funds" // the account cannot pay for the gas
 	Reverted          SendClass = "reverted"           // the contract would refuse it
-	Unavailable       SendClass = "unavailable"        // nobody answered: it may have been sent or not
+	Unavailable       SendClass = "unavailable"        // nobody answered, or only with a limit of calls: it may have been sent or not
 	Other             SendClass = "other"              // anything else, a context's end included
 )
 
@@ -115,6 +142,8 @@ func SendError(err error) SendClass {
 		return InsufficientFunds
 	case e.reverted():
 		return Reverted
+	case e.limited():
+		return Unavailable
 	}
 	return Other
 }
@@ -131,15 +160,48 @@ func containsAny(s string, parts ...string) bool {
 // maxMessage bounds, in bytes, what is kept of an outsider's words.
 const maxMessage = 256
 
-var urls = regexp.MustCompile(`[a-zA-Z][a-zA-Z0-9+.-]*://\S*`)
+var (
+	urls = regexp.MustCompile(`[a-zA-Z][a-zA-Z0-9+.-]*://\S*`)
+	// hosts are names and addresses with what may follow: a port, a path, a query; or credentials before them.
+	hosts = regexp.MustCompile(`(\S+@)?\b(([a-zA-Z0-9_-]+\.)+[a-zA-Z]{2,}|\d{1,3}(\.\d{1,3}){3}|localhost|\[[0-9a-fA-F]*:[0-9a-fA-F:.]*\])\b(:\d+)?([/?]\S*)?`)
+	// named are keys that are called so.
+	named = regexp.MustCompile(`(?i)\b(api[-_ ]?key|key|token|secret|password|project[-_ ]?id)(["']?\s*[=:]\s*)\S+`)
+	runs  = regexp.MustCompile(`[a-zA-Z0-9_-]{20,}`)
+)
 
-// clean makes an outsider's words fit for a log or a stored reason: no URL, printable, bounded.
+// clean makes a node's words fit for wherever they may end up: nothing that may be a host, a path or a key, printable, bounded. Addresses, hashes and
+// other hex with 0x, and amounts, stay.
 func clean(s string) string {
-	const room = 4 * maxMessage // more than enough to see where a URL ends that begins within the bound
-	if len(s) > room {
-		s = s[:room]
+	s = hosts.ReplaceAllString(urls.ReplaceAllString(cut(s), "(URL)"), "(URL)")
+	s = named.ReplaceAllString(s, "$1$2(key)")
+	return short(runs.ReplaceAllStringFunc(s, func(run string) string {
+		digits := strings.ContainsAny(run, "0123456789")
+		if !digits || allOf(run, "0123456789") || (strings.HasPrefix(run, "0x") && allOf(run[2:], "0123456789abcdefABCDEF")) {
+			return run
+		}
+		return "(key)"
+	}))
+}
+
+// tidy makes an error's words fit for the log: no URL, printable, bounded.
+func tidy(s string) string { return short(urls.ReplaceAllString(cut(s), "(URL)")) }
+
+// cut shortens s to more than enough to see where a word ends that begins within the bound; the last word goes where it was cut, since half a key
+// does not look like one.
+func cut(s string) string {
+	const room = 4 * maxMessage
+	if len(s) <= room {
+		return s
 	}
-	s = urls.ReplaceAllString(s, "(URL)")
+	s = s[:room]
+	if i := strings.LastIndexAny(s, " \t\r\n"); i > 0 {
+		s = s[:i]
+	}
+	return s
+}
+
+// short makes s printable and bounds it.
+func short(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {
 			return '?'
@@ -151,3 +213,5 @@ func clean(s string) string {
 	}
 	return s
 }
+
+func allOf(s, chars string) bool { return strings.Trim(s, chars) == "" }

@@ -31,6 +31,7 @@ func (p *Pool) Logs(ctx context.Context, from, to int64, addrs []common.Address,
 	var out []types.Log
 	err := p.call(ctx, request{
 		method: "eth_getLogs", params: []any{filter}, limit: maxLogsReply, tooLarge: ErrTooMany,
+		moveOn: func(e *RPCError) bool { return !e.tooMany() && e.busy() },
 		decode: func(result []byte) (err error) { out, err = decodeLogs(result, from, to, addrs, topics); return err },
 	})
 	var answer *RPCError
@@ -46,7 +47,7 @@ func (p *Pool) Logs(ctx context.Context, from, to int64, addrs []common.Address,
 // tooMany guesses whether a node refuses a range for its size. Nodes have no code in common; a wrong guess costs smaller ranges.
 func (e *RPCError) tooMany() bool {
 	text := strings.ToLower(e.Message)
-	if containsAny(text, "rate limit", "rate-limit", "too many requests", "per second", "compute units", "request count") {
+	if e.Code == codeTooMany || e.saysLimited() {
 		return false
 	}
 	return e.Code == codeLimitExceeded || containsAny(text, "too many", "more than", "block range", "range too", "range is too", "range limit", "exceed",

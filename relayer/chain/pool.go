@@ -41,8 +41,9 @@ type PoolOptions struct {
 }
 
 // Pool is JSON-RPC to one chain through several nodes. Each call goes to the node that answered last; where that one fails (no connection,
-// no answer in time, status 5xx or 429, not JSON-RPC, a result of another form) the call goes to the next. An error that a node answers with
-// is an answer. A node that failed comes last for a while, from a second to a minute, and is asked for its chain again before its next call.
+// no answer in time, status 5xx or 429, not JSON-RPC, a result of another form), or answers that it is over its limit of calls or failed within
+// ([Busy]), the call goes to the next. Any other error that a node answers with is an answer, and so is that of the last node. A node that failed comes
+// last for a while, from a second to a minute; one that did not answer is asked for its chain again before its next call.
 //
 // Since a send may go to several nodes too, only signed transactions are sent: they have one effect however often they arrive.
 type Pool struct {
@@ -129,18 +130,31 @@ type request struct {
 	// tooLarge is returned where the answer is larger than limit; nil: the node counts as failed.
 	tooLarge error
 	sync     bool // it is eth_sendRawTransactionSync
+	// moveOn tells for which answers that are errors the next node is asked, if there is one; nil: [RPCError.busy].
+	moveOn func(*RPCError) bool
 }
 
 // call tries the nodes in turn. The error is an *RPCError, the request's tooLarge, ErrNoSync, the context's own or wraps ErrUnavailable.
 func (p *Pool) call(ctx context.Context, r request) error {
 	var last error
-	for _, n := range p.order() {
+	moveOn := r.moveOn
+	if moveOn == nil {
+		moveOn = (*RPCError).busy
+	}
+	nodes := p.order()
+	for i, n := range nodes {
 		err := p.try(ctx, n, r)
 		var answer *RPCError
 		switch {
 		case err == nil:
 			p.answered(n)
 			return nil
+		case errors.As(err, &answer) && moveOn(answer):
+			p.pass(n, r.method, err)
+			if i == len(nodes)-1 {
+				return fmt.Errorf("%s: %w", p.name, err)
+			}
+			continue
 		case errors.As(err, &answer), r.tooLarge != nil && errors.Is(err, r.tooLarge):
 			p.answered(n)
 			return fmt.Errorf("%s: %w", p.name, err)
@@ -244,8 +258,16 @@ func (p *Pool) answered(n *node) {
 	}
 }
 
-// failed passes the node over for a while. Calls that fail together count once.
+// failed passes the node over for a while and forgets what it was like: another node may answer under the same name next time.
 func (p *Pool) failed(n *node, method string, err error) {
+	p.pass(n, method, err)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n.verified, n.noSync = false, false
+}
+
+// pass passes the node over for a while. Calls that fail together count once.
+func (p *Pool) pass(n *node, method string, err error) {
 	p.mu.Lock()
 	now := time.Now()
 	counted := !n.until.After(now)
@@ -253,7 +275,6 @@ func (p *Pool) failed(n *node, method string, err error) {
 		n.until = now.Add(min(minBackoff<<min(n.fails, 10), maxBackoff))
 		n.fails++
 	}
-	n.verified, n.noSync = false, false // another node may answer under the same name next time
 	p.mu.Unlock()
 	if counted {
 		p.log.Warn("node failed", zap.String("host", n.host), zap.String("method", method), zap.String("cause", detail(err)))

@@ -245,7 +245,6 @@ func TestTooManyLogs(t *testing.T) {
 		{fail(-32000, "exceed maximum block range: 5000", nil), true},
 		{fail(-32000, "Log response size exceeded.", nil), true},
 		{body(strings.Repeat(" ", maxLogsReply+1)), true},
-		{fail(-32005, "rate limit exceeded", nil), false},
 		{fail(-32000, "header not found", nil), false},
 	} {
 		s[0].clear()

@@ -12,7 +12,7 @@ import (
 
 // ReceiptFromAny is [Pool.Receipt] for a caller who suspects the node it prefers: the nodes are asked in turn until one knows the receipt. The
 // error is [ErrNotFound] where none of those that answer does, and wraps [ErrUnavailable] where none answers; an answer that is an error counts as
-// none. A node that failed lately is passed over where another has answered, so that it costs its time-out only once in a while. Which node is
+// none. A node that did not answer lately is passed over where another has, so that it costs its time-out only once in a while. Which node is
 // preferred stays as it is: see [Pool.Demote].
 func (p *Pool) ReceiptFromAny(ctx context.Context, hash common.Hash) (*types.Receipt, error) {
 	var last error
@@ -36,7 +36,11 @@ func (p *Pool) ReceiptFromAny(ctx context.Context, hash common.Hash) (*types.Rec
 				p.failed(n, r.method, err)
 			}
 			return nil, fmt.Errorf("%s: %s: %w", p.name, r.method, ctx.Err())
-		case !errors.As(err, &answer):
+		case errors.As(err, &answer):
+			if answer.busy() {
+				p.pass(n, r.method, err)
+			}
+		default:
 			p.failed(n, r.method, err)
 		}
 		last = err
@@ -56,7 +60,7 @@ func (p *Pool) Demote() {
 	if len(p.nodes) == 1 {
 		return
 	}
-	p.failed(stuck, "", errStuck)
+	p.pass(stuck, "", errStuck)
 	next := p.order()
 	if next[0] == stuck { // the others failed just as lately
 		next = next[1:]
@@ -68,9 +72,9 @@ func (p *Pool) Demote() {
 	}
 }
 
-// resting tells that the node failed lately.
+// resting tells that the node did not answer lately.
 func (p *Pool) resting(n *node) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return n.until.After(time.Now())
+	return !n.verified && n.until.After(time.Now())
 }

@@ -16,7 +16,7 @@ import (
 // SendRaw hands a signed transaction to a node. [SendError] classifies the error; the same bytes may be sent any number of times.
 func (p *Pool) SendRaw(ctx context.Context, raw []byte) error {
 	want := crypto.Keccak256Hash(raw)
-	return p.call(ctx, request{method: "eth_sendRawTransaction", params: []any{hexutil.Bytes(raw)}, decode: func(result []byte) error {
+	return p.call(ctx, request{method: "eth_sendRawTransaction", params: []any{hexutil.Bytes(raw)}, moveOn: sendElsewhere, decode: func(result []byte) error {
 		var hash common.Hash
 		if err := json.Unmarshal(result, &hash); err != nil {
 			return err
@@ -39,7 +39,7 @@ func (p *Pool) SendRawSync(ctx context.Context, raw []byte) (*types.Receipt, err
 	}
 	var out *types.Receipt
 	err := p.call(ctx, request{
-		method: "eth_sendRawTransactionSync", sync: true,
+		method: "eth_sendRawTransactionSync", sync: true, moveOn: sendElsewhere,
 		params: []any{hexutil.Bytes(raw), max(wait.Milliseconds(), 1)},
 		decode: func(result []byte) (err error) { out, err = decodeReceipt(result, want); return err },
 	})
@@ -52,3 +52,7 @@ func (p *Pool) SendRawSync(ctx context.Context, raw []byte) (*types.Receipt, err
 	}
 	return out, nil
 }
+
+// sendElsewhere: a node's word on a transaction is not put to another one; only a node that does not take calls at all is passed over. Whatever
+// it did with the bytes, the next one may have them too.
+func sendElsewhere(e *RPCError) bool { return e.limited() && SendError(e) == Unavailable }

@@ -166,7 +166,7 @@ func decodeReply(reply []byte, id uint64, decode func(result []byte) error) erro
 		return fmt.Errorf("%w: neither result nor error", errMalformed)
 	}
 	if err := decode(r.Result); err != nil {
-		return fmt.Errorf("%w: %s", errMalformed, clean(err.Error()))
+		return fmt.Errorf("%w: %s", errMalformed, tidy(err.Error()))
 	}
 	return nil
 }
@@ -227,7 +227,7 @@ func detail(err error) string {
 	if timedOut(err) {
 		return "no answer in time"
 	}
-	return clean(err.Error())
+	return tidy(err.Error())
 }
 
 func decodeUint64(out *uint64) func([]byte) error {

@@ -211,8 +211,8 @@ func (s *Store) settle(ctx context.Context, tx *sql.Tx, a Attempt, r Result) err
 	return err
 }
 
-// Unmined notes that a re-organisation took away the block of an attempt: whatever has its nonce is pending again, and a request in
-// receipt_received no longer has its reference id, which may be another request's on the chain as it is now, until [Store.Receipt] says the new one.
+// Unmined notes that a re-organisation took away the block of an attempt: whatever has its nonce is pending again, and the request, also a final
+// one, no longer has its reference id, which may be another request's on the chain as it is now, until [Store.Receipt] says the new one.
 func (s *Store) Unmined(ctx context.Context, hash Hash) error {
 	return s.inTx(ctx, "noting a dropped attempt", func(ctx context.Context, tx *sql.Tx) error {
 		a, err := s.attemptByHash(ctx, tx, hash)
@@ -223,7 +223,7 @@ func (s *Store) Unmined(ctx context.Context, hash Hash) error {
 			return err
 		}
 		if _, err := exec(ctx, tx, "UPDATE "+table(a.Kind)+" SET gw_reference_id = NULL, gw_req_tx_hash = NULL, updated_at = $1 "+
-			"WHERE id = $2 AND req_status = 'receipt_received'", s.now(), a.JobID); err != nil {
+			"WHERE id = $2 AND gw_reference_id IS NOT NULL", s.now(), a.JobID); err != nil {
 			return err
 		}
 		return s.settle(ctx, tx, a, Pending)

@@ -73,8 +73,8 @@ func BenchmarkShareCompletion(b *testing.B) {
 				fill(b, s, fhevm.KindUserDecrypt, size, 0)
 				_, err := s.db.Write().Exec("UPDATE user_decrypt_req SET gw_reference_id = int_job_id")
 				require.NoError(b, err)
-				_, err = s.db.Write().Exec("INSERT INTO user_decrypt_share (gw_reference_id, share_index, share, kms_signature, extra_data, block_hash, created_at, updated_at) " +
-					"SELECT int_job_id, 1, 'aa', 'bb', '0x00', int_job_id, created_at, created_at FROM user_decrypt_req")
+				_, err = s.db.Write().Exec("INSERT INTO user_decrypt_share (req_id, gw_reference_id, share_index, share, kms_signature, extra_data, block_hash, created_at, updated_at) " +
+					"SELECT id, int_job_id, 1, 'aa', 'bb', '0x00', int_job_id, created_at, created_at FROM user_decrypt_req")
 				require.NoError(b, err)
 				if s.postgres() {
 					_, err = s.db.Write().Exec("ANALYZE")

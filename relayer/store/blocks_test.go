@@ -108,24 +108,72 @@ func TestRecountAndGathering(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, Stored, out)
 		}
-		refs, last, err := s.Gathering(t.Context(), 0, 10)
+		ids, err := s.Gathering(t.Context(), 0, 10)
 		require.NoError(t, err)
-		require.Equal(t, []Hash{*j.Reference}, refs, "%v has no share", empty)
-		require.Equal(t, o.ID, last)
-		refs, _, err = s.Gathering(t.Context(), last, 10)
+		require.Equal(t, []int64{o.ID}, ids, "%v has no share", empty)
+		ids, err = s.Gathering(t.Context(), o.ID, 10)
 		require.NoError(t, err)
-		require.Empty(t, refs)
-		_, err = s.Recount(t.Context(), *j.Reference, 0)
+		require.Empty(t, ids)
+		_, err = s.Recount(t.Context(), o.ID, 0)
 		require.ErrorIs(t, err, ErrThreshold)
-		_, err = s.Recount(t.Context(), hashOf("nobody"), 1)
+		_, err = s.Recount(t.Context(), 1<<40, 1)
 		require.ErrorIs(t, err, ErrNotFound)
 		for _, step := range []struct {
 			threshold int64
 			want      Outcome
 		}{{3, Stored}, {2, Completes}, {2, Late}} {
-			out, err := s.Recount(t.Context(), *j.Reference, step.threshold)
+			out, err := s.Recount(t.Context(), o.ID, step.threshold)
 			require.NoError(t, err)
 			require.Equal(t, step.want, out)
 		}
+	})
+}
+
+// After a re-organisation the number of a completed request can be another's: it keeps its shares, gets none of the other's, and is not in the way of a
+// request that waits under that number.
+func TestNumberOfACompletedRequestIsAnothers(t *testing.T) {
+	t.Parallel()
+	each(t, Options{}, func(t *testing.T, s *Store, _ *clock) {
+		e := epoch(t, s)
+		done := walked(t, s, fhevm.KindUserDecrypt, 1, e, fhevm.StateReceiptReceived)
+		attempts, err := s.Attempts(t.Context(), done.Kind, done.ID)
+		require.NoError(t, err)
+		old := hashOf("ref", 1)
+		add := func(ref Hash, index int, block string) Outcome {
+			sh := share(1, index)
+			sh.Reference = ref
+			out, err := s.AddShare(t.Context(), sh, event(block, index), 2)
+			require.NoError(t, err)
+			return out
+		}
+		require.Equal(t, Stored, add(old, 0, "a"))
+		require.Equal(t, Completes, add(old, 1, "a"))
+		require.Equal(t, Late, add(old, 2, "a"))
+		kept, err := s.Shares(t.Context(), done.ID)
+		require.NoError(t, err)
+		require.Len(t, kept, 3)
+
+		require.NoError(t, s.DropBlock(t.Context(), event("a", 0).BlockHash))
+		require.NoError(t, s.Unmined(t.Context(), attempts[0].Hash))
+		require.Equal(t, Early, add(old, 5, "b"), "nobody has this number now")
+		waiting := walked(t, s, fhevm.KindUserDecrypt, 2, e, fhevm.StateTxInFlight)
+		theirs, err := s.Attempts(t.Context(), waiting.Kind, waiting.ID)
+		require.NoError(t, err)
+		_, early, err := s.Receipt(t.Context(), waiting.Kind, waiting.ID, theirs[0].Hash, Block{9, hashOf("b9")}, old)
+		require.NoError(t, err)
+		require.Len(t, early, 1)
+		_, _, err = s.Receipt(t.Context(), done.Kind, done.ID, attempts[0].Hash, Block{10, hashOf("b10")}, hashOf("new"))
+		require.NoError(t, err)
+		j, err := s.JobByID(t.Context(), done.Kind, done.ID)
+		require.NoError(t, err)
+		require.Equal(t, fhevm.StateCompleted, j.State)
+		require.Equal(t, hashOf("new"), *j.Reference)
+		require.Equal(t, Late, add(hashOf("new"), 7, "c"))
+		require.Equal(t, Stored, add(old, 0, "b"))
+		require.Equal(t, Completes, add(old, 1, "b"))
+		now, err := s.Shares(t.Context(), done.ID)
+		require.NoError(t, err)
+		require.Equal(t, kept, now)
+		require.Equal(t, fhevm.StateCompleted, stateOf(t, s, waiting))
 	})
 }

@@ -168,7 +168,7 @@ func TestShares(t *testing.T) {
 		after, err := s.JobByID(t.Context(), fhevm.KindUserDecrypt, o.ID)
 		require.NoError(t, err)
 		require.Equal(t, j, after)
-		shares, err := s.Shares(t.Context(), hashOf("ref", 1))
+		shares, err := s.Shares(t.Context(), o.ID)
 		require.NoError(t, err)
 		require.Len(t, shares, 5)
 		require.Equal(t, share(1, 4), shares[3])
@@ -212,7 +212,7 @@ func TestSharesAtOnce(t *testing.T) {
 			require.Equal(t, 1, outs[Completes], outs)
 			require.Zero(t, outs[Early])
 			require.Equal(t, fhevm.StateCompleted, stateOf(t, s, o))
-			shares, err := s.Shares(t.Context(), hashOf("ref", n))
+			shares, err := s.Shares(t.Context(), o.ID)
 			require.NoError(t, err)
 			require.Len(t, shares, 13)
 		}

@@ -83,11 +83,16 @@ func (s *Store) ExpireEarly(ctx context.Context, before time.Time, limit int) (i
 		"WHERE created_at < $2)", limit, storage.NewTime(before))
 }
 
-// DropBlock removes the shares and early events of a block that a re-organisation took away, and forgets it. Requests that they completed stay completed.
+// DropBlock removes the shares and early events of a block that a re-organisation took away, and forgets it. Requests that they completed stay
+// completed, and keep their shares.
 func (s *Store) DropBlock(ctx context.Context, block Hash) error {
 	return s.inTx(ctx, "dropping a block", func(ctx context.Context, tx *sql.Tx) error {
-		for _, table := range []string{"user_decrypt_share", "early_event", "gateway_chain_block"} {
-			if _, err := tx.ExecContext(ctx, "DELETE FROM "+table+" WHERE block_hash = $1", block[:]); err != nil {
+		for _, query := range []string{
+			"DELETE FROM user_decrypt_share WHERE block_hash = $1 AND NOT EXISTS (SELECT 1 FROM user_decrypt_req r WHERE r.id = user_decrypt_share.req_id AND r.req_status = 'completed')",
+			"DELETE FROM early_event WHERE block_hash = $1",
+			"DELETE FROM gateway_chain_block WHERE block_hash = $1",
+		} {
+			if _, err := tx.ExecContext(ctx, query, block[:]); err != nil {
 				return err
 			}
 		}

@@ -112,9 +112,9 @@ func (s *Store) JobByID(ctx context.Context, k Kind, id int64) (Job, error) {
 	return s.job(ctx, s.db.Read(), k, "id = $1", id)
 }
 
-// JobByReference returns the newest request that the gateway contract knows by this id, or ErrNotFound.
+// JobByReference returns the request that the gateway contract knows by this id, the one that waits for an answer or else the newest, or ErrNotFound.
 func (s *Store) JobByReference(ctx context.Context, k Kind, ref Hash) (Job, error) {
-	return s.job(ctx, s.db.Read(), k, "gw_reference_id = $1 ORDER BY id DESC LIMIT 1", ref[:])
+	return s.job(ctx, s.db.Read(), k, "gw_reference_id = $1 ORDER BY CASE WHEN req_status = 'receipt_received' THEN 0 ELSE 1 END, id DESC LIMIT 1", ref[:])
 }
 
 // List returns up to limit requests in a state, oldest first, of those with an id above after.

@@ -20,7 +20,6 @@ type twin struct {
 	now    time.Time
 	epoch  int64
 	jobs   []*twinJob
-	shares map[Hash]map[int64]Hash // reference, index: block
 	early  map[earlyKey]bool
 	nonces map[int64]*twinJob
 }
@@ -35,8 +34,11 @@ type twinJob struct {
 	ref      Hash
 	known    bool
 	attempts []*twinAttempt
+	shares   map[int64]twinShare // by index
 	gone     bool
 }
+
+type twinShare struct{ ref, block Hash }
 
 type twinAttempt struct {
 	nonce  int64
@@ -126,13 +128,18 @@ func (w *twin) addAttempt(j *twinJob, epoch, nonce int64, hash Hash) (added, ref
 	return true, false
 }
 
-func (w *twin) referred(k Kind, ref Hash) *twinJob {
+func (w *twin) referred(k Kind, ref Hash) (found *twinJob) {
 	for _, j := range slices.Backward(w.jobs) {
 		if j.kind == k && !j.gone && j.known && j.ref == ref {
-			return j
+			if j.state == fhevm.StateReceiptReceived {
+				return j
+			}
+			if found == nil {
+				found = j
+			}
 		}
 	}
-	return nil
+	return found
 }
 
 func (w *twin) share(ref, block Hash, index, threshold int64) Outcome {
@@ -141,14 +148,24 @@ func (w *twin) share(ref, block Hash, index, threshold int64) Outcome {
 		w.keep(earlyKey{fhevm.KindUserDecrypt, ref, block, index})
 		return Early
 	}
-	if w.shares[ref] == nil {
-		w.shares[ref] = map[int64]Hash{}
+	if j.shares == nil {
+		j.shares = map[int64]twinShare{}
 	}
-	w.shares[ref][index] = block
 	if j.state.Final() {
+		for _, s := range j.shares {
+			if s.ref != ref {
+				return Late
+			}
+		}
+		if _, have := j.shares[index]; !have {
+			j.shares[index] = twinShare{ref, block}
+		}
 		return Late
 	}
-	if int64(len(w.shares[ref])) < threshold {
+	if j.shares[index].block != block {
+		j.shares[index] = twinShare{ref, block}
+	}
+	if int64(len(j.shares)) < threshold {
 		return Stored
 	}
 	w.move(j, fhevm.StateReceiptReceived, fhevm.StateCompleted, true)
@@ -203,7 +220,7 @@ func TestModel(t *testing.T) {
 			_, err := db.Write().Exec("DELETE FROM " + table(k))
 			require.NoError(rt, err)
 		}
-		m := &machine{s: s, c: c, w: &twin{shares: map[Hash]map[int64]Hash{}, early: map[earlyKey]bool{}, nonces: map[int64]*twinJob{}}}
+		m := &machine{s: s, c: c, w: &twin{early: map[earlyKey]bool{}, nonces: map[int64]*twinJob{}}}
 		m.NewEpoch(rt)
 		rt.Repeat(rapid.StateMachineActions(m))
 	})
@@ -412,9 +429,7 @@ func (m *machine) Mined(t *rapid.T) {
 func (m *machine) Unmined(t *rapid.T) {
 	j, _, a := m.attemptOf(t)
 	m.w.settle(j, a.nonce, Pending)
-	if j.state == fhevm.StateReceiptReceived {
-		j.ref, j.known = Hash{}, false
-	}
+	j.ref, j.known = Hash{}, false
 	require.NoError(t, m.s.Unmined(t.Context(), a.hash))
 }
 
@@ -443,7 +458,16 @@ func (m *machine) receipt(t *rapid.T, j *twinJob, o Owner, a *twinAttempt) {
 	m.w.settle(j, a.nonce, Lost)
 	a.result = Mined
 	want := m.w.move(j, fhevm.StateTxInFlight, fhevm.StateReceiptReceived, true)
-	if want || j.state == fhevm.StateReceiptReceived {
+	switch j.state {
+	case fhevm.StateQueued, fhevm.StateProcessing, fhevm.StateTxInFlight:
+	case fhevm.StateReceiptReceived:
+		for index, s := range j.shares {
+			if s.ref != r {
+				delete(j.shares, index)
+			}
+		}
+		fallthrough
+	default:
 		j.ref, j.known = r, true
 	}
 	got, early, err := m.s.Receipt(t.Context(), o.Kind, o.ID, a.hash, Block{}, r)
@@ -473,9 +497,6 @@ func (m *machine) AddShare(t *rapid.T) {
 	got, err := m.s.AddShare(t.Context(), Share{Reference: r, Index: index}, Event{BlockHash: b, LogIndex: index}, threshold)
 	require.NoError(t, err)
 	require.Equal(t, want, got)
-	shares, err := m.s.Shares(t.Context(), r)
-	require.NoError(t, err)
-	require.Len(t, shares, len(m.w.shares[r]))
 }
 
 func (m *machine) Complete(t *rapid.T) {
@@ -495,10 +516,10 @@ func (m *machine) DropBlock(t *rapid.T) {
 			delete(m.w.early, e)
 		}
 	}
-	for _, shares := range m.w.shares {
-		for index, at := range shares {
-			if at == b {
-				delete(shares, index)
+	for _, j := range m.w.jobs {
+		for index, s := range j.shares {
+			if s.block == b && j.state != fhevm.StateCompleted {
+				delete(j.shares, index)
 			}
 		}
 	}
@@ -528,9 +549,6 @@ func (m *machine) Expire(t *rapid.T) {
 		if j.kind == k && !j.gone && j.state.Final() && j.since.Before(before) {
 			n++
 			j.gone = true
-			if j.known && k == fhevm.KindUserDecrypt {
-				delete(m.w.shares, j.ref)
-			}
 			for _, a := range j.attempts {
 				if m.w.nonces[a.nonce] == j {
 					delete(m.w.nonces, a.nonce)
@@ -558,6 +576,14 @@ func (m *machine) Check(t *rapid.T) {
 		require.Equal(t, p.t.known, j.Reference != nil)
 		if p.t.known {
 			require.Equal(t, p.t.ref, *j.Reference)
+		}
+		if p.t.kind == fhevm.KindUserDecrypt {
+			shares, err := m.s.Shares(t.Context(), p.id)
+			require.NoError(t, err)
+			require.Len(t, shares, len(p.t.shares))
+			for _, s := range shares {
+				require.Equal(t, p.t.shares[s.Index].ref, s.Reference)
+			}
 		}
 		attempts, err := m.s.Attempts(t.Context(), p.t.kind, p.id)
 		require.NoError(t, err)

@@ -52,8 +52,8 @@ func (s *Store) lockReference(ctx context.Context, tx *sql.Tx, ref Hash) error {
 }
 
 // Receipt notes that an attempt of a request was mined and what the gateway contract calls the request, and moves it from tx_in_flight to
-// receipt_received; moved tells whether it was still there. A request in receipt_received already follows the chain to another attempt or
-// reference id without a change of state. It returns the events that came early for this id, oldest first: apply each, then [Store.DropEarly].
+// receipt_received; moved tells whether it was still there. A request that is past that follows the chain to another attempt or reference id without
+// a change of state; the shares that one in receipt_received got under another id go. It returns the events that came early for this id, oldest first: apply each, then [Store.DropEarly].
 func (s *Store) Receipt(ctx context.Context, k Kind, id int64, hash Hash, at Block, ref Hash) (moved bool, early []EarlyEvent, err error) {
 	err = s.inTx(ctx, "storing a receipt", func(ctx context.Context, tx *sql.Tx) error {
 		if err := s.lockReference(ctx, tx, ref); err != nil {
@@ -79,10 +79,17 @@ func (s *Store) Receipt(ctx context.Context, k Kind, id int64, hash Hash, at Blo
 		}
 		if !moved {
 			_, err := tx.ExecContext(ctx, "UPDATE "+table(k)+" SET gw_req_tx_hash = $1, gw_reference_id = $2, updated_at = $3 "+
-				"WHERE id = $4 AND req_status = 'receipt_received' AND (gw_req_tx_hash IS DISTINCT FROM $5 OR gw_reference_id IS DISTINCT FROM $6)",
+				"WHERE id = $4 AND req_status NOT IN ('queued', 'processing', 'tx_in_flight') AND (gw_req_tx_hash IS DISTINCT FROM $5 OR gw_reference_id IS DISTINCT FROM $6)",
 				text, ref[:], s.now(), id, text, ref[:])
 			if err != nil {
 				return err
+			}
+			if k == fhevm.KindUserDecrypt {
+				_, err := tx.ExecContext(ctx, "DELETE FROM user_decrypt_share WHERE req_id = $1 AND gw_reference_id <> $2 AND EXISTS "+
+					"(SELECT 1 FROM user_decrypt_req WHERE id = $3 AND req_status = 'receipt_received')", id, ref[:], id)
+				if err != nil {
+					return err
+				}
 			}
 		}
 		early, err = s.earlyOf(ctx, tx, k, ref)
@@ -91,9 +98,9 @@ func (s *Store) Receipt(ctx context.Context, k Kind, id int64, hash Hash, at Blo
 	return moved && err == nil, early, err
 }
 
-// referred returns the newest request with this reference id, and false where there is none.
+// referred returns the request with this reference id, the one that waits for an answer or else the newest, and false where there is none.
 func (s *Store) referred(ctx context.Context, tx *sql.Tx, k Kind, ref Hash) (id int64, state State, found bool, err error) {
-	query := "SELECT id, req_status FROM " + table(k) + " WHERE gw_reference_id = $1 ORDER BY id DESC LIMIT 1"
+	query := "SELECT id, req_status FROM " + table(k) + " WHERE gw_reference_id = $1 ORDER BY CASE WHEN req_status = 'receipt_received' THEN 0 ELSE 1 END, id DESC LIMIT 1"
 	rows, err := storage.Collect(storage.Query(ctx, tx, func(rows *sql.Rows) (bool, error) { return true, rows.Scan(&id, &state) }, query, ref[:]))
 	return id, state, len(rows) == 1, err
 }
@@ -125,54 +132,60 @@ func (s *Store) respond(ctx context.Context, doing string, k Kind, ref Hash, e E
 }
 
 // AddShare stores a share and, when there are then as many as the threshold, completes the request in the same transaction. A share that is there
-// already counts once; one that comes again from another block takes its place.
+// already counts once; one that comes again from another block takes its place, unless the request is final: what that has stays, and only shares
+// under the same reference id are added.
 func (s *Store) AddShare(ctx context.Context, sh Share, e Event, threshold int64) (Outcome, error) {
 	if threshold <= 0 {
 		return "", ErrThreshold
 	}
 	return s.respond(ctx, "storing a share", fhevm.KindUserDecrypt, sh.Reference, e, func(ctx context.Context, tx *sql.Tx, id int64, state State) (Outcome, error) {
+		conflict := "DO UPDATE SET gw_reference_id = excluded.gw_reference_id, tx_hash = excluded.tx_hash, share = excluded.share, kms_signature = excluded.kms_signature, " +
+			"extra_data = excluded.extra_data, block_hash = excluded.block_hash, updated_at = excluded.updated_at WHERE user_decrypt_share.block_hash <> excluded.block_hash"
+		if state.Final() {
+			var others bool
+			err := tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM user_decrypt_share WHERE req_id = $1 AND gw_reference_id <> $2)", id, sh.Reference[:]).Scan(&others)
+			if err != nil || others {
+				return Late, err
+			}
+			conflict = "DO NOTHING"
+		}
 		now := s.now()
-		_, err := tx.ExecContext(ctx, "INSERT INTO user_decrypt_share (gw_reference_id, tx_hash, share_index, share, kms_signature, extra_data, block_hash, created_at, updated_at) "+
-			"VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (gw_reference_id, share_index) DO UPDATE SET tx_hash = excluded.tx_hash, "+
-			"share = excluded.share, kms_signature = excluded.kms_signature, extra_data = excluded.extra_data, block_hash = excluded.block_hash, "+
-			"updated_at = excluded.updated_at WHERE user_decrypt_share.block_hash <> excluded.block_hash",
-			sh.Reference[:], sh.TxHash, sh.Index, sh.Share, sh.Signature, sh.ExtraData, e.BlockHash[:], now, now)
+		_, err := tx.ExecContext(ctx, "INSERT INTO user_decrypt_share (req_id, gw_reference_id, tx_hash, share_index, share, kms_signature, extra_data, block_hash, created_at, updated_at) "+
+			"VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (req_id, share_index) "+conflict,
+			id, sh.Reference[:], sh.TxHash, sh.Index, sh.Share, sh.Signature, sh.ExtraData, e.BlockHash[:], now, now)
 		if err != nil {
 			return "", err
 		}
-		return s.completeIfEnough(ctx, tx, id, state, sh.Reference, threshold)
+		return s.completeIfEnough(ctx, tx, id, state, threshold)
 	})
 }
 
-// Recount completes a user decryption if there are as many shares as the threshold. It is for shares that were stored while the threshold was not known.
-func (s *Store) Recount(ctx context.Context, ref Hash, threshold int64) (out Outcome, err error) {
+// Recount completes a user decryption if it has as many shares as the threshold. It is for shares that were stored while the threshold was not known.
+func (s *Store) Recount(ctx context.Context, id int64, threshold int64) (out Outcome, err error) {
 	if threshold <= 0 {
 		return "", ErrThreshold
 	}
 	err = s.inTx(ctx, "counting shares", func(ctx context.Context, tx *sql.Tx) error {
-		if err := s.lockReference(ctx, tx, ref); err != nil {
+		if err := s.hold(ctx, tx, fhevm.KindUserDecrypt, id); err != nil {
 			return err
 		}
-		id, state, found, err := s.referred(ctx, tx, fhevm.KindUserDecrypt, ref)
+		j, err := s.job(ctx, tx, fhevm.KindUserDecrypt, "id = $1", id)
 		if err != nil {
 			return err
 		}
-		if !found {
-			return ErrNotFound
-		}
-		out, err = s.completeIfEnough(ctx, tx, id, state, ref, threshold)
+		out, err = s.completeIfEnough(ctx, tx, id, j.State, threshold)
 		return err
 	})
 	return out, err
 }
 
 // completeIfEnough completes a user decryption that has enough shares.
-func (s *Store) completeIfEnough(ctx context.Context, tx *sql.Tx, id int64, state State, ref Hash, threshold int64) (Outcome, error) {
+func (s *Store) completeIfEnough(ctx context.Context, tx *sql.Tx, id int64, state State, threshold int64) (Outcome, error) {
 	if state.Final() {
 		return Late, nil
 	}
 	var count int64
-	if err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM user_decrypt_share WHERE gw_reference_id = $1", ref[:]).Scan(&count); err != nil {
+	if err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM user_decrypt_share WHERE req_id = $1", id).Scan(&count); err != nil {
 		return "", err
 	}
 	if count < threshold {
@@ -181,22 +194,16 @@ func (s *Store) completeIfEnough(ctx context.Context, tx *sql.Tx, id int64, stat
 	return s.complete(ctx, tx, fhevm.KindUserDecrypt, id, set{"resolved_threshold", threshold})
 }
 
-// Gathering returns up to limit reference ids of user decryptions in receipt_received that have a share, oldest first, of those with a row above after,
-// and the row of the last.
-func (s *Store) Gathering(ctx context.Context, after int64, limit int) (refs []Hash, last int64, err error) {
+// Gathering returns up to limit user decryptions in receipt_received that have a share, oldest first, of those with an id above after.
+func (s *Store) Gathering(ctx context.Context, after int64, limit int) (ids []int64, err error) {
 	if err := storage.CheckPage(limit); err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	refs, err = storage.Collect(storage.Query(ctx, s.db.Read(), func(rows *sql.Rows) (Hash, error) {
-		var ref []byte
-		err := rows.Scan(&last, &ref)
-		if err != nil {
-			return Hash{}, err
-		}
-		return Hash(ref), nil
-	}, "SELECT r.id, r.gw_reference_id FROM user_decrypt_req r WHERE r.req_status = 'receipt_received' AND r.id > $1 AND EXISTS "+
-		"(SELECT 1 FROM user_decrypt_share s WHERE s.gw_reference_id = r.gw_reference_id) ORDER BY r.id LIMIT $2", after, limit))
-	return refs, last, err
+	return storage.Collect(storage.Query(ctx, s.db.Read(), func(rows *sql.Rows) (id int64, err error) {
+		err = rows.Scan(&id)
+		return id, err
+	}, "SELECT r.id FROM user_decrypt_req r WHERE r.req_status = 'receipt_received' AND r.id > $1 AND EXISTS "+
+		"(SELECT 1 FROM user_decrypt_share s WHERE s.req_id = r.id) ORDER BY r.id LIMIT $2", after, limit))
 }
 
 // complete moves from receipt_received to completed. What has a reference id is past tx_in_flight, so that else it is final.
@@ -252,13 +259,14 @@ func (s *Store) Consensus(ctx context.Context, ref Hash, txHash string, e Event)
 	})
 }
 
-// Shares returns all shares of a reference id in the order in which they came.
-func (s *Store) Shares(ctx context.Context, ref Hash) ([]Share, error) {
+// Shares returns all shares of a user decryption in the order in which they came.
+func (s *Store) Shares(ctx context.Context, id int64) ([]Share, error) {
 	return storage.Collect(storage.Query(ctx, s.db.Read(), func(rows *sql.Rows) (sh Share, err error) {
-		sh.Reference = ref
+		var ref []byte
 		var tx sql.Null[string]
-		err = rows.Scan(&sh.Index, &sh.Share, &sh.Signature, &sh.ExtraData, &tx)
-		sh.TxHash = tx.V
+		if err = rows.Scan(&ref, &sh.Index, &sh.Share, &sh.Signature, &sh.ExtraData, &tx); err == nil {
+			sh.Reference, sh.TxHash = Hash(ref), tx.V
+		}
 		return sh, err
-	}, "SELECT share_index, share, kms_signature, extra_data, tx_hash FROM user_decrypt_share WHERE gw_reference_id = $1 ORDER BY created_at, share_index", ref[:]))
+	}, "SELECT gw_reference_id, share_index, share, kms_signature, extra_data, tx_hash FROM user_decrypt_share WHERE req_id = $1 ORDER BY created_at, share_index", id))
 }

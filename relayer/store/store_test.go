@@ -338,7 +338,7 @@ func TestTimeoutAndExpiry(t *testing.T) {
 			attempts, err := s.Attempts(t.Context(), k, o.ID)
 			require.NoError(t, err)
 			require.Empty(t, attempts)
-			shares, err := s.Shares(t.Context(), hashOf("ref", 10*i))
+			shares, err := s.Shares(t.Context(), o.ID)
 			require.NoError(t, err)
 			require.Empty(t, shares)
 			require.Equal(t, fhevm.FirstState(k), stateOf(t, s, waiting))

@@ -57,8 +57,8 @@ func (s *Store) Expire(ctx context.Context, k Kind, before time.Time, limit int)
 			if _, err := tx.ExecContext(ctx, "DELETE FROM tx_attempt WHERE req_kind = $1 AND req_id = $2", string(k), j.ID); err != nil {
 				return err
 			}
-			if k == fhevm.KindUserDecrypt && j.Reference != nil {
-				if _, err := tx.ExecContext(ctx, "DELETE FROM user_decrypt_share WHERE gw_reference_id = $1", j.Reference[:]); err != nil {
+			if k == fhevm.KindUserDecrypt {
+				if _, err := tx.ExecContext(ctx, "DELETE FROM user_decrypt_share WHERE req_id = $1", j.ID); err != nil {
 					return err
 				}
 			}

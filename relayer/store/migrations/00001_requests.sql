@@ -35,9 +35,10 @@ CREATE TABLE user_decrypt_req (
     resolved_threshold {{template "integer" .}} CHECK (resolved_threshold > 0) -- null: the configured one
 ){{if .SQLite}} STRICT{{end}};
 
--- No reference to the request: a share is looked up by what the chain calls it.
+-- A share stays its request's whatever the chain comes to call the request, or calls by that number, after a re-organisation.
 CREATE TABLE user_decrypt_share (
     id              {{template "id" .}},
+    req_id          {{template "integer" .}} NOT NULL,
     gw_reference_id {{.Bytes}} NOT NULL CHECK (length(gw_reference_id) = 32),
     tx_hash         TEXT,
     share_index     {{template "integer" .}} NOT NULL,
@@ -47,7 +48,7 @@ CREATE TABLE user_decrypt_share (
     block_hash      {{.Bytes}} NOT NULL CHECK (length(block_hash) = 32), -- a share goes when its block goes
     created_at      {{.Time}} NOT NULL,
     updated_at      {{.Time}} NOT NULL,
-    UNIQUE (gw_reference_id, share_index)
+    UNIQUE (req_id, share_index)
 ){{if .SQLite}} STRICT{{end}};
 CREATE INDEX user_decrypt_share_block ON user_decrypt_share (block_hash);
 
@@ -142,7 +143,6 @@ CREATE INDEX {{.}}_expiry ON {{.}} (state_since, id) WHERE req_status IN ('compl
         OR NEW.req_type <> OLD.req_type OR (OLD.gw_consensus_tx_hash IS NOT NULL AND NEW.gw_consensus_tx_hash IS DISTINCT FROM OLD.gw_consensus_tx_hash)
 {{- end}}
         OR (OLD.req_status IN ('completed', 'timed_out', 'failure') AND (NEW.owner_epoch <> OLD.owner_epoch
-            OR NEW.gw_reference_id IS DISTINCT FROM OLD.gw_reference_id OR NEW.gw_req_tx_hash IS DISTINCT FROM OLD.gw_req_tx_hash
             OR NEW.err_code IS DISTINCT FROM OLD.err_code OR NEW.err_reason IS DISTINCT FROM OLD.err_reason
             OR {{if eq . "user_decrypt_req"}}NEW.resolved_threshold IS DISTINCT FROM OLD.resolved_threshold
             {{- else}}NEW.res IS DISTINCT FROM OLD.res OR NEW.gw_response_tx_hash IS DISTINCT FROM OLD.gw_response_tx_hash{{end}}
