@@ -100,7 +100,7 @@ func (e *RPCError) noMethod(method string) bool {
 	case codeMethodNotFound, codeInvalidParams, codeNotSupported:
 		return true
 	}
-	return strings.Contains(strings.ToLower(e.Message), strings.ToLower(method))
+	return !e.limited() && strings.Contains(strings.ToLower(e.Message), strings.ToLower(method))
 }
 
 // SendClass says what became of an attempt to send. It is read from a node's words and so is a hint: receipts and the account's nonce decide.
@@ -162,8 +162,9 @@ const maxMessage = 256
 
 var (
 	urls = regexp.MustCompile(`[a-zA-Z][a-zA-Z0-9+.-]*://\S*`)
-	// hosts are names and addresses with what may follow: a port, a path, a query; or credentials before them.
-	hosts = regexp.MustCompile(`(\S+@)?\b(([a-zA-Z0-9_-]+\.)+[a-zA-Z]{2,}|\d{1,3}(\.\d{1,3}){3}|localhost|\[[0-9a-fA-F]*:[0-9a-fA-F:.]*\])\b(:\d+)?([/?]\S*)?`)
+	// hosts are names and addresses with what may follow or come before: a port, a path, a query, credentials; and paths alone.
+	hosts = regexp.MustCompile(`\S+@\S+|\[[0-9a-fA-F]*:[0-9a-fA-F:.]*\](:\d+)?([/?]\S*)?|` +
+		`\b(([a-zA-Z0-9_-]+\.)+[a-zA-Z]{2,}\b(:\d+)?|\d{1,3}(\.\d{1,3}){3}\b(:\d+)?|[a-zA-Z][a-zA-Z0-9-]*:\d{4,5}\b|localhost\b)([/?]\S*)?|\B/[\w-]+/\S*`)
 	// named are keys that are called so.
 	named = regexp.MustCompile(`(?i)\b(api[-_ ]?key|key|token|secret|password|project[-_ ]?id)(["']?\s*[=:]\s*)\S+`)
 	runs  = regexp.MustCompile(`[a-zA-Z0-9_-]{20,}`)

@@ -157,9 +157,30 @@ func TestRevert(t *testing.T) {
 
 func TestClean(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, "see (URL) or (URL)", clean("see wss://k@h/"+secret+" or HTTPS://H/x"))
+	const id, address = "0123456789abcdef0123456789abcdef", "0x5D8BD78e2ea6bbE41f26dFe9fdaEAa349e077478"
+	for said, want := range map[string]string{
+		"see wss://k@h/" + secret + " or HTTPS://H/x":                               "see (URL) or (URL)",
+		"project ID " + id + " request rate exceeded; see eth.example.com/v3/" + id: "project ID (key) request rate exceeded; see (URL)",
+		"dial tcp 10.0.0.7:8545: refused":                                           "dial tcp (URL): refused",
+		"dial [2001:db8::1]:8545: refused, geth-1:8545/ab":                          "dial (URL): refused, (URL)",
+		"upstream user:pw@node and a.b.io?k=1 and localhost/x":                      "upstream (URL) and (URL) and (URL)",
+		"no route /v2/short":                                                        "no route (URL)",
+		"bad apikey=short, api key: short":                                          "bad apikey=(key) api key: (key)",
+		"the key 4b1f8c1e-55a2-4c80-9d5e-0a4ad9a5d1b2 is gone":                      "the key (key) is gone",
+		// What a person needs stays.
+		"the method eth_sendRawTransactionSync does not exist/is not available":              "the method eth_sendRawTransactionSync does not exist/is not available",
+		"insufficient funds: address " + address + " have 0.5 want 100000000000000000000001": "insufficient funds: address " + address + " have 0.5 want 100000000000000000000001",
+		"nonce too low: next nonce 9, tx nonce 8":                                            "nonce too low: next nonce 9, tx nonce 8",
+		"a\nb\xff": "a?b?",
+	} {
+		require.Equal(t, want, clean(said))
+	}
 	require.Equal(t, strings.Repeat("a", maxMessage), clean(strings.Repeat("a", 1<<20)))
-	require.Equal(t, "a?b?", clean("a\nb\xff"))
 	require.NotContains(t, clean(strings.Repeat("a", maxMessage-12)+" https://h/"+secret), "s3")
 	require.LessOrEqual(t, len(clean(strings.Repeat("é", maxMessage))), maxMessage)
+	for n := 0; n < 5*maxMessage; n += 11 { // wherever it is cut
+		for _, before := range []string{strings.Repeat("b", n), strings.Repeat("b ", n/2), strings.Repeat(" ", n), "https://" + strings.Repeat("b", n)} {
+			require.NotContains(t, clean(before+" "+id+id), id[:12])
+		}
+	}
 }

@@ -202,6 +202,7 @@ func brief(err error) string {
 	var status statusError
 	var errno syscall.Errno
 	var dns *net.DNSError
+	var answer *RPCError
 	switch {
 	case err == nil:
 		return "there is none"
@@ -211,6 +212,8 @@ func brief(err error) string {
 		return errMalformed.Error()
 	case errors.As(err, &status):
 		return status.Error()
+	case errors.As(err, &answer):
+		return fmt.Sprintf("error %d", answer.Code)
 	case timedOut(err):
 		return "no answer in time"
 	case errors.As(err, &dns):
