@@ -180,11 +180,17 @@ func (r *relayerRun) blocked() (fhevm.Label, bool) {
 	return r.account.Label()
 }
 
-// health tells whether what the relayer depends on works. Subscriptions are not among it: they only make the relayer look sooner.
+// health tells whether what the relayer depends on works: the tables can be read and the database takes writes, without which no request is
+// accepted (a full disk is found out by those alone: see [storage.DB.Writable]); the gateway chain answers. Subscriptions are not among it: they only
+// make the relayer look sooner.
 func (r *relayerRun) health(ctx context.Context) map[string]bool {
 	var stored, chained error
 	var asking sync.WaitGroup
-	asking.Go(func() { _, stored = r.store.Paused(ctx) })
+	asking.Go(func() {
+		if _, stored = r.store.Paused(ctx); stored == nil {
+			stored = r.db.Writable(ctx)
+		}
+	})
 	asking.Go(func() { _, chained = r.read.ChainID(ctx) })
 	asking.Wait()
 	return map[string]bool{"database": stored == nil, "gateway_http": chained == nil}

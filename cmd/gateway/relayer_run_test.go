@@ -20,7 +20,9 @@ import (
 	"dongate/config"
 	"dongate/internal/simchain"
 	"dongate/relayer"
+	"dongate/relayer/chain"
 	"dongate/relayer/fhevm"
+	relayerstore "dongate/relayer/store"
 	"dongate/storage"
 )
 
@@ -98,4 +100,22 @@ func TestRelayerEnds(t *testing.T) {
 		require.ErrorIs(t, err, cause)
 		require.Equal(t, exitFailure, report(&bytes.Buffer{}, err))
 	}
+}
+
+// A database that can be read and not written is no healthy one: no request would be accepted.
+func TestRelayerHealthWithoutWrites(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "relayer.db")
+	db, err := storage.Open(t.Context(), storage.Config{Driver: storage.DriverSQLite, DSN: file})
+	require.NoError(t, err)
+	t.Cleanup(func() { db.Close() })
+	require.NoError(t, db.Migrate(t.Context(), relayerstore.Domain))
+	pool, err := chain.NewPool(chain.PoolOptions{Name: "gateway chain", ChainID: 1, URLs: []string{"http://127.0.0.1:1"}})
+	require.NoError(t, err)
+	r := &relayerRun{relayerParts: &relayerParts{read: pool}, db: db, store: relayerstore.New(db, relayerstore.Options{})}
+	require.Equal(t, map[string]bool{"database": true, "gateway_http": false}, r.health(t.Context()))
+	require.NoError(t, os.Remove(file))
+	_, err = r.store.Paused(t.Context())
+	require.NoError(t, err, "it can still be read")
+	require.Equal(t, map[string]bool{"database": false, "gateway_http": false}, r.health(t.Context()))
 }
