@@ -86,7 +86,7 @@ func relayerFields(r *Relayer) []field {
 		section("quotas", "What one client may ask for.", []field{
 			withDefault("off", rps("perKeyRPS", &r.Quotas.PerKeyRPS, rateSpan(0, true), "Requests per second of one API key.")),
 			withDefault("off", rps("perAddressRPS", &r.Quotas.PerAddressRPS, rateSpan(0, true), "Requests per second of one client address.")),
-			withDefault("off", integer("maxHandles", &r.Quotas.MaxHandles, span{min: 1, max: maxCount, off: true}, "", "The most handles of one request.")),
+			integer("maxHandles", &r.Quotas.MaxHandles, span{def: 256, min: 1, max: maxCount, off: true}, "", "The most handles of one request. The contracts take 2048 bits in all, which is 256 handles of 8 bits."),
 			withDefault("off", integer("maxContracts", &r.Quotas.MaxContracts, span{min: 1, max: maxCount, off: true}, "", "The most contracts of one request.")),
 		}),
 		strs("corsAllowedOrigins", &r.CORSAllowedOrigins, "origins", nil, "Exact origins, and `https://*.example.com` for every true subdomain.", checkOrigin),

@@ -55,6 +55,7 @@ func TestRelayerDefaults(t *testing.T) {
 		},
 		Threshold: 9, AdditionalShares: 2, AdditionalSharesTimeout: 5 * time.Second,
 		KeyURL: RelayerKeyURL{Source: KeyURLChain, Poll: 12 * time.Second}, ERC1271Gas: 250000,
+		Quotas: RelayerQuotas{MaxHandles: 256},
 	}
 	for name, section := range map[string]any{"absent": nil, "empty": map[string]any{}, "off": map[string]any{"enabled": false}} {
 		require.Equal(t, want, parse(t, read(t, "minimal.json").set("relayer", section)).Relayer, name)
@@ -96,6 +97,7 @@ func TestRelayerFollowsOtherMembers(t *testing.T) {
 	r := parse(t, enabledRelayer(t)).Relayer
 	require.True(t, r.Enabled)
 	require.Equal(t, []Endpoint{"https://node.example"}, r.Chain.ReadURLs)
+	require.Equal(t, RelayerQuotas{MaxHandles: 256}, r.Quotas)
 	require.EqualValues(t, 1, r.Contracts.ProtocolChainID)
 	require.Empty(t, r.Signer.PasswordEnv)
 	r = parse(t, enabledRelayer(t).set("relayer.signer", map[string]any{"keystore": "k"}).set("relayer.contracts.protocolChainId", 10901)).Relayer
