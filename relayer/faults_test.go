@@ -341,22 +341,7 @@ func TestMetrics(t *testing.T) {
 	posted := h.post(fhevm.EndpointPublicDecrypt, 1)
 	r.Notify(fhevm.KindPublicDecrypt)
 	h.ends(posted, fhevm.StateCompleted)
-	value := func(name string, labels ...string) float64 {
-		families, err := registry.Gather()
-		require.NoError(t, err)
-		for _, f := range families {
-			for _, m := range f.GetMetric() {
-				has := map[string]bool{}
-				for _, l := range m.GetLabel() {
-					has[l.GetValue()] = true
-				}
-				if f.GetName() == name && !slices.ContainsFunc(labels, func(l string) bool { return !has[l] }) {
-					return m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
-				}
-			}
-		}
-		return -1
-	}
+	value := func(name string, labels ...string) float64 { return gathered(t, registry, name, labels...) }
 	for _, e := range store.Edges {
 		if e.From == "" || e.To == fhevm.StateFailure || e.To == fhevm.StateTimedOut {
 			continue
@@ -369,4 +354,23 @@ func TestMetrics(t *testing.T) {
 	h.until("counted", func() bool { return value("relayer_request_count", "public_decrypt", "completed") == 1 })
 	require.EqualValues(t, 1, value("relayer_dispatcher_lock_held"))
 	require.Positive(t, value("relayer_gateway_cursor_block"))
+}
+
+// gathered is a metric's value, or a histogram's number of observations; -1: there is none with these labels' values.
+func gathered(t *testing.T, registry *prometheus.Registry, name string, labels ...string) float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			has := map[string]bool{}
+			for _, l := range m.GetLabel() {
+				has[l.GetValue()] = true
+			}
+			if f.GetName() == name && !slices.ContainsFunc(labels, func(l string) bool { return !has[l] }) {
+				return m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	return -1
 }

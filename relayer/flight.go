@@ -20,6 +20,7 @@ type voyage struct {
 	refusals int                 // for no reason that is known
 	replaced time.Time           // when the last replacement was made
 	asked    time.Time           // when it was last looked for who has the nonce
+	searched int64               // up to this block the transaction that has the nonce was not found
 	used     int                 // times in a row that the nonce was used on the final chain, and no receipt found
 	everyone time.Time           // when every node was last asked for receipts
 	reasons  int                 // attempts to learn why a transaction reverted
@@ -329,7 +330,10 @@ func (d *dispatcher) nonceLost(ctx context.Context, a store.Attempt, v *voyage) 
 		return false
 	}
 	final := d.final(ctx, head)
-	hash, at, err := d.minedWith(ctx, a.Signer, uint64(a.Nonce), head.Number)
+	hash, at, err := d.minedWith(ctx, a.Signer, uint64(a.Nonce), max(0, head.Number-d.o.blocksBack, v.searched-finalDepth), head.Number)
+	if errors.Is(err, chain.ErrNotFound) {
+		v.searched = head.Number
+	}
 	switch {
 	case err == nil:
 		v.used = 0
@@ -368,13 +372,10 @@ func (d *dispatcher) final(ctx context.Context, head chain.Header) int64 {
 	return head.Number - finalDepth
 }
 
-// Bounds of looking for a transaction by its nonce.
-const maxBlocksBack = 4096
-
-// minedWith finds the transaction that was mined with a nonce of an account, and its block, among the newest blocks; else it is chain.ErrNotFound.
-func (d *dispatcher) minedWith(ctx context.Context, account common.Address, nonce uint64, head int64) (hash store.Hash, at int64, err error) {
+// minedWith finds the transaction that was mined with a nonce of an account, and its block, among the blocks low and high and all between; else it is
+// chain.ErrNotFound.
+func (d *dispatcher) minedWith(ctx context.Context, account common.Address, nonce uint64, low, high int64) (hash store.Hash, at int64, err error) {
 	// The block with it is the first after which the account's nonce is above it. States of old blocks may be gone: then block by block.
-	low, high := max(0, head-maxBlocksBack), head
 	for low < high {
 		mid := low + (high-low)/2
 		n, err := d.o.Read.NonceAtBlock(ctx, account, mid)

@@ -63,7 +63,8 @@ type Options struct {
 	Metrics prometheus.Registerer // nil: none
 
 	// pass is told where a worker is, so that tests can end the process there. nil: nobody is told.
-	pass func(point string)
+	pass       func(point string)
+	blocksBack int64 // how far back a nonce's transaction is looked for; 0: 4096
 }
 
 // The points between which a process can end.
@@ -110,6 +111,9 @@ func (o *Options) defaults() error {
 	}
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.blocksBack <= 0 {
+		o.blocksBack = 4096
 	}
 	if o.pass == nil {
 		o.pass = func(string) {}
