@@ -54,35 +54,16 @@ func newServer(program string, net simchain.Config) (*server, error) {
 // signerVariable is where the gateway finds the signer's key.
 const signerVariable = "RELAYER_KEY"
 
-// configuration is that of a gateway whose relayer uses the chain.
+// configuration is that of a gateway whose relayer uses the chain, at free ports.
 func configuration(net simchain.Config, database string) any {
 	type object = map[string]any
-	type list = []any
-	node := object{"address": "0x0000000000000000000000000000000000000001"} // nobody: no DON is needed
-	return object{
-		"userServerConfig":        object{"host": "127.0.0.1", "port": 0},
-		"nodeServerConfig":        object{"host": "127.0.0.1", "port": 0},
-		"admin":                   object{"port": 0},
-		"connectionManagerConfig": object{"authGatewayId": "demo-gateway"},
-		"services":                list{object{"serviceName": "workflows", "dons": list{"don"}, "handlers": list{object{"name": "http-capabilities"}}}},
-		"shardedDONs":             list{object{"donName": "don", "f": 0, "shards": list{object{"nodes": list{node}}}}},
-		"storage":                 object{"driver": "sqlite", "dsn": database},
-		"relayer": object{
-			"enabled": true,
-			"chain": object{
-				"rpcURLs": list{net.HTTP}, "chainId": net.ChainID, "startBlock": max(net.StartBlock, 1),
-				"listeners": list{object{"type": "subscription", "url": net.WS}},
-				"bumpAfter": "5m", // one transaction each, however slow this machine is
-			},
-			"contracts": object{
-				"decryption": net.Decryption.Hex(), "inputVerification": net.InputVerification.Hex(), "protocolConfig": net.ProtocolConfig.Hex(),
-				"kmsGeneration": net.KMSGeneration.Hex(), "feeToken": net.FeeToken.Hex(), "feeSpender": net.FeeSpender.Hex(),
-			},
-			"hostChains": list{object{"chainId": net.ChainID, "rpcURL": net.HTTP, "acl": net.ACL.Hex()}},
-			"signer":     object{"keyEnv": signerVariable},
-			"threshold":  net.Threshold,
-		},
+	c := net.Gateway(database, object{"keyEnv": signerVariable})
+	for _, listener := range []string{"userServerConfig", "nodeServerConfig", "admin"} {
+		c[listener].(object)["port"] = 0
 	}
+	// One transaction each, however slow this machine is.
+	c["relayer"].(object)["chain"].(object)["bumpAfter"] = "5m"
+	return c
 }
 
 func (s *server) file(name string) string { return filepath.Join(s.folder, name) }

@@ -120,7 +120,7 @@ func RunIfChild() {
 	var o Options
 	err := json.Unmarshal([]byte(text), &o)
 	if err == nil {
-		err = Serve(context.Background(), o, os.Stdin, os.Stdout)
+		err = Serve(context.Background(), o, os.Stdin, func(c Config) error { return json.NewEncoder(os.Stdout).Encode(c) })
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -129,14 +129,14 @@ func RunIfChild() {
 	os.Exit(0)
 }
 
-// Serve runs a chain until ctx ends or in does. When it is ready it writes its [Config] to out as JSON on one line.
-func Serve(ctx context.Context, o Options, in io.Reader, out io.Writer) error {
+// Serve runs a chain until ctx ends or in does. When it is ready it calls ready, whose error ends it.
+func Serve(ctx context.Context, o Options, in io.Reader, ready func(Config) error) error {
 	c, err := Start(ctx, o)
 	if err != nil {
 		return err
 	}
-	if err := json.NewEncoder(out).Encode(c.Config()); err != nil {
-		return errors.Join(fmt.Errorf("simchain: say where the chain is: %w", err), c.Close())
+	if err := ready(c.Config()); err != nil {
+		return errors.Join(fmt.Errorf("simchain: tell that the chain is ready: %w", err), c.Close())
 	}
 	ended := make(chan struct{})
 	go func() {

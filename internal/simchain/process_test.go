@@ -1,17 +1,19 @@
 package simchain_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"io"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/ethereum/go-ethereum/ethclient"
 	"github.com/stretchr/testify/require"
 
+	"dongate/config"
 	"dongate/internal/simchain"
+	"dongate/relayer/chain"
 	"dongate/relayer/fhevm"
 )
 
@@ -43,16 +45,16 @@ func TestProcess(t *testing.T) {
 	require.Error(t, err)
 }
 
-// The chain says where it is on its first line, and ends with its input.
+// The chain says where it is once it is ready, and ends with its input.
 func TestServe(t *testing.T) {
 	t.Parallel()
 	in, hold := io.Pipe()
-	out := &firstLine{ready: make(chan struct{})}
+	ready := make(chan simchain.Config, 1)
 	ended := make(chan error, 1)
-	go func() { ended <- simchain.Serve(t.Context(), simchain.Options{Nodes: 1}, in, out) }()
-	<-out.ready
-	var c simchain.Config
-	require.NoError(t, json.Unmarshal(out.text.Bytes(), &c))
+	go func() {
+		ended <- simchain.Serve(t.Context(), simchain.Options{Nodes: 1}, in, func(c simchain.Config) error { ready <- c; return nil })
+	}()
+	c := <-ready
 	eth, err := ethclient.DialContext(t.Context(), c.HTTP)
 	require.NoError(t, err)
 	id, err := eth.ChainID(t.Context())
@@ -63,15 +65,29 @@ func TestServe(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-type firstLine struct {
-	text  bytes.Buffer
-	ready chan struct{}
+func TestServeEndsWhereNobodyIsReady(t *testing.T) {
+	t.Parallel()
+	in, hold := io.Pipe()
+	t.Cleanup(func() { hold.Close() })
+	err := simchain.Serve(t.Context(), simchain.Options{Nodes: 1}, in, func(simchain.Config) error { return io.ErrShortWrite })
+	require.ErrorIs(t, err, io.ErrShortWrite)
 }
 
-func (f *firstLine) Write(p []byte) (int, error) {
-	f.text.Write(p)
-	close(f.ready)
-	return len(p), nil
+// What is written for a gateway is a configuration without a problem, and only the owner can read the key.
+func TestWriteGateway(t *testing.T) {
+	t.Parallel()
+	c := start(t, simchain.Options{Nodes: 1, Threshold: 1}).Config()
+	folder := filepath.Join(t.TempDir(), "try")
+	require.NoError(t, c.WriteGateway(folder))
+	got, err := config.Load(filepath.Join(folder, "gateway.json"), nil)
+	require.NoError(t, err)
+	require.True(t, got.Relayer.Enabled)
+	require.Equal(t, c.Decryption, got.Relayer.Contracts.Decryption)
+	require.EqualValues(t, 1, got.Relayer.Threshold)
+	signer, err := chain.LoadSigner(chain.SignerOptions{KeyFile: got.Relayer.Signer.KeyFile})
+	require.NoError(t, err)
+	require.Equal(t, c.Accounts[0].Address, signer.Address())
+	require.ErrorIs(t, c.WriteGateway(folder), os.ErrExist)
 }
 
 func TestOptions(t *testing.T) {

@@ -1,9 +1,10 @@
 // Command simchain runs a simulated chain with the test contracts until its standard input ends or it is interrupted. The first
-// line of its output is the chain's configuration as JSON.
+// line of its output is the chain's configuration as JSON. With -gateway it also makes a folder with a gateway's configuration for it.
 package main
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -32,9 +33,17 @@ func run(ctx context.Context, args []string) error {
 	flags.Uint64Var(&o.Fee, "fee", 0, "fee of a request in the token's smallest unit")
 	flags.IntVar(&o.Nodes, "nodes", 0, "KMS nodes; 0: 13")
 	flags.Int64Var(&o.Threshold, "threshold", 0, "shares that a user decryption needs; 0: 9")
+	folder := flags.String("gateway", "", "new folder for gateway.json, the configuration of a gateway whose relayer uses the chain, and its key")
 	flags.Int64Var(&o.KMS.DelayBlocks, "delay", 0, "blocks between a request and its answer")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	return simchain.Serve(ctx, o, os.Stdin, os.Stdout)
+	return simchain.Serve(ctx, o, os.Stdin, func(c simchain.Config) error {
+		if *folder != "" {
+			if err := c.WriteGateway(*folder); err != nil {
+				return err
+			}
+		}
+		return json.NewEncoder(os.Stdout).Encode(c)
+	})
 }
