@@ -70,7 +70,7 @@ func NewNode(tokensDB, transactionsDB *storage.DB, wallets ...string) (*Node, er
 	n.TTX = ttx.New(ttx.Stores{Transactions: n.Transactions, Tokens: n.Tokens, Locks: n.Locks}, n.Effects, Decode)
 	n.Auditor = auditor.New(n.Audits, n.Tokens, n.Effects, Decode)
 	n.Rescan, err3 = rescan.New(rescan.Stores{Tokens: n.Tokens, Transactions: n.ttxdb, Audit: n.auditdb, Validations: n.Validations},
-		rescan.Options{Anchor: Anchor, Ours: n.Ours, Batch: 3})
+		rescan.Options{Anchor: Anchor, Ours: n.Ours, Batch: 5})
 	return n, errors.Join(err1, err2, err3)
 }
 
