@@ -34,6 +34,13 @@ func (m *Metadata) SetDONs(dons []DONSpec, now time.Time) {
 	m.settleAll()
 }
 
+// SetBounds replaces the bounds of MetadataConfig. What is held past a bound that was lowered stays until it is withdrawn or expires, and nothing is taken in
+// its stead meanwhile.
+func (m *Metadata) SetBounds(maxPerNode int, maxBytes int64, expiry time.Duration) {
+	m.maxPerNode, m.maxBytes, m.expiry = maxPerNode, maxBytes, expiry
+	m.allot()
+}
+
 // configure builds the structure, with the DONs, shards and nodes that exist already where the new one has them too.
 func (m *Metadata) configure(specs []DONSpec) {
 	before := m.dons

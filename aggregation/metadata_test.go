@@ -318,3 +318,20 @@ func TestReportStatusNames(t *testing.T) {
 	require.Equal(t, "accepted refused_node_full refused_bytes_full unknown_node unknown",
 		fmt.Sprint(Accepted, " ", RefusedNodeFull, " ", RefusedBytesFull, " ", UnknownNode, " ", ReportStatus(9)))
 }
+
+// Bounds that change while running count for what comes then.
+func TestMetadataSetBounds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *MetadataConfig) { c.MaxPerNode = 1 })
+	w.say("a", meta(1, 1, 1), 0, 1)
+	require.Equal(t, RefusedNodeFull, w.Report("a.0", meta(2, 2, 1), at(0)))
+	w.SetBounds(2, 0, 0)
+	w.say("a", meta(2, 2, 1), 0, 1)
+	w.SetBounds(1, 1, time.Second)
+	require.Equal(t, []int{1}, w.keysOf(2), "what is held past a lowered bound stays")
+	require.Equal(t, RefusedNodeFull, w.Report("a.0", meta(3, 3, 1), at(0)))
+	require.Equal(t, RefusedBytesFull, w.Report("a.2", meta(3, 3, 1), at(0)))
+	w.say("a", meta(1, 1, 1), 0, 1)
+	w.Expire(at(1000))
+	require.Nil(t, w.keysOf(1), "until it expires")
+}

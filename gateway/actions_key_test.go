@@ -104,7 +104,7 @@ func TestScopeOfTheCache(t *testing.T) {
 			"url": "https://h.example/", "cacheSettings": share, "workflowId": w.Selector.WorkflowID, "workflowOwner": w.Selector.WorkflowOwner,
 		})))
 		require.NoError(t, err)
-		a, err := r.svc().actions.prepare(r.srv.topology.shards[shard].nodes[index], &resp)
+		a, err := r.svc().actions.prepare(r.srv.current().topology.shards[shard].nodes[index], &resp)
 		require.NoError(t, err)
 		return a.key
 	}

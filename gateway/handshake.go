@@ -134,7 +134,7 @@ func (e *nodeEndpoint) authenticate(values []string) (n *node, h *auth.AuthHeade
 	case err != nil:
 		return nil, nil, http.StatusUnauthorized, "header_invalid"
 	}
-	t := e.server.topology
+	t := e.server.current().topology
 	n = t.nodes[h.Signer]
 	if n == nil {
 		return nil, nil, http.StatusUnauthorized, "unknown_node"
@@ -145,7 +145,7 @@ func (e *nodeEndpoint) authenticate(values []string) (n *node, h *auth.AuthHeade
 	switch sh := t.shards[h.DONID]; {
 	case sh == nil:
 		return nil, nil, http.StatusUnauthorized, "unknown_don"
-	case n.shard != sh:
+	case n.shard != sh.shard:
 		return nil, nil, http.StatusUnauthorized, "not_a_member"
 	case h.GatewayID != cm.AuthGatewayID:
 		return nil, nil, http.StatusUnauthorized, "wrong_gateway"
@@ -246,7 +246,7 @@ func (e *nodeEndpoint) finish(n *node, conn *websocket.Conn, challenge []byte, u
 		return
 	}
 	e.server.metrics.handshakes.WithLabelValues(cause).Inc()
-	e.server.log.Warn("handshake failed", zap.String("reason", cause), zap.String("shard", n.shard.id), zap.String("node", n.name))
+	e.server.log.Warn("handshake failed", zap.String("reason", cause), zap.String("shard", n.shard.id), zap.String("node", n.name()))
 	_ = conn.Close()
 }
 

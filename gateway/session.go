@@ -108,7 +108,7 @@ func (s *session) run() {
 // recovered ends the session that panicked, and nothing else.
 func (s *session) recovered(what string) {
 	if p := recover(); p != nil {
-		s.server.log.Error(what, zap.Any("panic", p), zap.String("node", s.node.name), zap.Stack("stack"))
+		s.server.log.Error(what, zap.Any("panic", p), zap.String("node", s.node.name()), zap.Stack("stack"))
 		s.stop(websocket.CloseInternalServerErr, "panic")
 		_ = s.conn.NetConn().Close()
 	}
@@ -301,7 +301,7 @@ func (p *pullSchedule) run(now time.Time) error {
 	if p.service == nil || now.Before(p.next) {
 		return nil
 	}
-	s, cfg := p.session, &p.service.config
+	s, cfg := p.session, p.service.config()
 	if !p.end.IsZero() && (!now.Before(p.end) || !now.Before(p.begin)) {
 		p.service.endPull(s, now)
 		p.end = time.Time{}
@@ -326,21 +326,25 @@ func (p *pullSchedule) run(now time.Time) error {
 	return nil
 }
 
+// endRemoved ends the session of a node that a reload took out of the configuration.
+const endRemoved = "removed"
+
 // connected makes s the node's live session, ending an older one, and gives it
 // the requests that are open.
 func (srv *Server) connected(s *session) {
 	n := s.node
 	old := n.session.Swap(s)
-	if old == nil {
-		n.shard.connected.Add(1)
-	} else {
+	if old != nil {
 		old.stop(websocket.CloseNormalClosure, "replaced")
 	}
-	srv.log.Info("node connected", zap.String("shard", n.shard.id), zap.String("node", n.name))
+	srv.log.Info("node connected", zap.String("shard", n.shard.id), zap.String("node", n.name()))
 	if n.shard.service != nil {
 		n.shard.service.nodeConnected(n)
 	}
 	n.unpark()
+	if n.removed.Load() { // by a reload during the handshake
+		s.stop(websocket.ClosePolicyViolation, endRemoved)
+	}
 }
 
 // disconnected forgets s unless a newer session has replaced it.
@@ -352,11 +356,8 @@ func (srv *Server) disconnected(s *session) {
 	if svc := n.shard.service; svc != nil {
 		svc.abandonPull(s)
 	}
-	if !replaced {
-		n.shard.connected.Add(-1)
-		if n.shard.service != nil {
-			n.shard.service.nodeDisconnected(n)
-		}
+	if !replaced && n.shard.service != nil {
+		n.shard.service.nodeDisconnected(n)
 	}
-	srv.log.Info("node disconnected", zap.String("shard", n.shard.id), zap.String("node", n.name), zap.String("reason", label))
+	srv.log.Info("node disconnected", zap.String("shard", n.shard.id), zap.String("node", n.name()), zap.String("reason", label))
 }
