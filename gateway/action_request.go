@@ -40,7 +40,8 @@ type actionRequest struct {
 // prepare makes every check that needs no network. The error is a sentence for
 // the node.
 func (x *actions) prepare(n *node, r *jsonrpc.Response) (*action, error) {
-	client := x.service.server.current().egress
+	current := x.service.server.current()
+	client := current.egress
 	var q actionRequest
 	if r.Error != nil || json.Unmarshal(r.Result, &q, jsontext.AllowDuplicateNames(true)) != nil {
 		return nil, errors.New("the action is not readable: see the protocol for its members and their types")
@@ -68,7 +69,7 @@ func (x *actions) prepare(n *node, r *jsonrpc.Response) (*action, error) {
 		a.maxAge = time.Duration(min(q.Cache.MaxAgeMs, int64(1<<40))) * time.Millisecond
 	}
 	if !a.alone() {
-		a.key = actionKey(&owner, p)
+		a.key = actionKey(&owner, p, current.rules)
 	}
 	return a, nil
 }
@@ -140,8 +141,9 @@ func (x *actions) ownerOf(n *node, id string, q *actionRequest) (actionOwner, er
 
 // actionKey says which actions are the same: each part with its length, so that
 // no two different requests share a key. The workflow is not part of it: the
-// scope is the owner, as in the network (protocol §7).
-func actionKey(o *actionOwner, p *egress.Prepared) cache.Key {
+// scope is the owner, as in the network (protocol §7). What came under other rules,
+// before a reload, is another action's.
+func actionKey(o *actionOwner, p *egress.Prepared, rules int64) cache.Key {
 	h := hashers.Get().(*cache.Hasher)
 	defer hashers.Put(h)
 	h.Reset()
@@ -156,6 +158,7 @@ func actionKey(o *actionOwner, p *egress.Prepared) cache.Key {
 	cert, key := p.ClientCertificate()
 	h.Bytes(cert)
 	h.Bytes(key)
+	h.Int(rules)
 	return h.Sum()
 }
 

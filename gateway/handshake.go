@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"sync"
 	"time"
@@ -182,6 +183,15 @@ func (n *node) useSecond(timestamp uint32, now time.Time, tolerance time.Duratio
 		n.seconds[timestamp] = ts + tol
 	}
 	return true, inTime
+}
+
+// usedUp are the seconds that the node has used and that could still be in time.
+func (n *node) usedUp() map[uint32]int64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	seconds := maps.Clone(n.seconds)
+	maps.DeleteFunc(seconds, func(_ uint32, until int64) bool { return until < time.Now().Unix() })
+	return seconds
 }
 
 func (n *node) acquire() bool {

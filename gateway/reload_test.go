@@ -60,7 +60,13 @@ func TestReloadMembers(t *testing.T) {
 
 		require.Nil(t, removed.live())
 		r.reloaded(func(f testFile) { f.setNodes(0, 0, old...) })
-		require.NotSame(t, removed, r.srv.current().topology.shards["don"].nodes[3], "who comes back is another node")
+		back := r.srv.current().topology.shards["don"].nodes[3]
+		require.NotSame(t, removed, back, "who comes back is another node")
+		require.NotEmpty(t, back.seconds, "whose used headers stay used")
+		require.Len(t, r.srv.current().topology.former, 1)
+		time.Sleep(time.Minute)
+		r.reloaded(func(testFile) {})
+		require.Empty(t, r.srv.current().topology.former)
 	})
 }
 
@@ -241,6 +247,29 @@ func TestReloadIntervals(t *testing.T) {
 	})
 }
 
+// Shorter lives of what nodes report come with shorter pulls at once: nothing is
+// forgotten that connected nodes still say.
+func TestReloadKeepsWhatIsReported(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, rigSpec{bubble: true, handler: map[string]any{"metadataPullIntervalMs": 60_000, "cleanUpPeriodMs": 300_000}})
+		w := theWorkflow()
+		r.connectAll(nil, w)
+		for round := range 30 {
+			time.Sleep(50 * time.Second)
+			synctest.Wait()
+			pull := 1000 + 59_000*(round%2)
+			r.reloaded(func(f testFile) {
+				merge(f.handler(), map[string]any{"metadataPullIntervalMs": pull, "cleanUpPeriodMs": 2 * pull, "metadataAggregationIntervalMs": 500})
+			})
+			for range 100 {
+				time.Sleep(100 * time.Millisecond)
+				require.True(t, r.known(w), "round %d", round)
+			}
+		}
+	})
+}
+
 func TestReloadCORS(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, rigSpec{})
@@ -269,6 +298,11 @@ func TestReloadEgress(t *testing.T) {
 	n := r.connect("don", 0, nil, nil)
 	ask := func() acted { return n.reply(n.ask(w, map[string]any{"url": u})) }
 	require.Equal(t, "hello", string(ask().Body))
+	stored := map[string]any{"url": u, "cacheSettings": map[string]any{"maxAgeMs": 60_000, "store": true}}
+	for range 2 {
+		require.Equal(t, "hello", string(n.reply(n.ask(w, stored)).Body))
+	}
+	require.Equal(t, 1, r.acted(actionHit))
 	client := r.srv.current().egress
 	r.reloaded(func(f testFile) { f.handler()["noQuorumGraceMs"] = 5 })
 	require.Same(t, client, r.srv.current().egress)
@@ -280,6 +314,8 @@ func TestReloadEgress(t *testing.T) {
 	r.reloaded(func(f testFile) { delete(f.section("httpClientConfig"), "allowedIPs") })
 	a := ask()
 	require.True(t, a.Validation, "%+v", a)
+	require.True(t, n.reply(n.ask(w, stored)).Validation, "an answer that came under the old rules is not handed out")
+	require.Equal(t, 1, r.acted(actionHit))
 }
 
 // A certificate is replaced also where its file keeps its name, for connections made

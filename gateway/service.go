@@ -72,9 +72,15 @@ func (svc *service) apply(s *snapshot, now time.Time) {
 	svc.actions.slots.setMost(h.MaxConcurrentActions)
 	svc.actions.cache.SetBounds(h.OutboundRequestCacheTTL, h.MaxCacheBytes)
 	svc.withMetadata(func(m *aggregation.Metadata) {
-		m.SetBounds(h.MaxWorkflowsPerNode, h.MaxMetadataBytes, h.CleanUpPeriod)
+		m.SetBounds(h.MaxWorkflowsPerNode, h.MaxMetadataBytes, h.CleanUpPeriod, now)
 		m.SetDONs(s.topology.specs(svc), now)
 	})
+	for _, n := range s.topology.nodes {
+		if session := n.session.Load(); session != nil && n.shard.service == svc {
+			session.repace.Store(true)
+			session.queue.signal()
+		}
+	}
 	select {
 	case svc.changed <- struct{}{}:
 	default:

@@ -34,6 +34,7 @@ type session struct {
 	closing  atomic.Pointer[closeReason]
 	done     chan struct{} // closed when the session is to end
 	stopOnce sync.Once
+	repace   atomic.Bool // the intervals of pulls may have changed
 
 	malformed malformedWindow // of the reading goroutine
 
@@ -198,6 +199,9 @@ func (s *session) write() {
 			phase = 0
 		}
 		if err == nil {
+			if s.repace.Swap(false) {
+				pull.repace(time.Now())
+			}
 			err = pull.run(time.Now())
 		}
 		if err != nil {
@@ -283,6 +287,7 @@ func (s *session) writeClose() {
 type pullSchedule struct {
 	session *session
 	service *service
+	every   time.Duration
 	begin   time.Time // next pull
 	end     time.Time // when the open pull times out; zero: none open
 	next    time.Time // the earlier of both; zero: the node's DON has no service
@@ -297,6 +302,24 @@ func (s *session) pullSchedule() *pullSchedule {
 	return p
 }
 
+// repace follows a changed interval: with a pull at once, or, as a pull that is open
+// is to have its time, the new interval after now. So that what a node reports lives
+// on though it now expires sooner.
+func (p *pullSchedule) repace(now time.Time) {
+	if p.service == nil || p.every == p.service.config().MetadataPullInterval {
+		return
+	}
+	p.every = p.service.config().MetadataPullInterval
+	p.begin = now
+	if !p.end.IsZero() {
+		p.begin = now.Add(p.every)
+		p.next = p.end
+	}
+	if p.end.IsZero() || p.begin.Before(p.next) {
+		p.next = p.begin
+	}
+}
+
 func (p *pullSchedule) run(now time.Time) error {
 	if p.service == nil || now.Before(p.next) {
 		return nil
@@ -308,7 +331,8 @@ func (p *pullSchedule) run(now time.Time) error {
 	}
 	if !now.Before(p.begin) {
 		id := pullPrefix + uuid.NewString()
-		p.begin = now.Add(cfg.MetadataPullInterval)
+		p.every = cfg.MetadataPullInterval
+		p.begin = now.Add(p.every)
 		p.next = p.begin
 		if !p.service.beginPull(s, id, now) {
 			return nil // replaced: this session is about to end

@@ -27,6 +27,7 @@ type snapshot struct {
 	cors         *cors.Cors                  // nil: off
 	egress       *egress.Client
 	egressConns  int            // the bound of its connections
+	rules        int64          // counts the clients: those of one number have the same rules
 	roots        *x509.CertPool // what it trusts besides the system's; nil: nothing
 
 	// tolerance is how far in the future a token may have been issued: the most
@@ -101,8 +102,11 @@ func (srv *Server) prepareEgress(s, before *snapshot) error {
 	ec.MaxConns = max(ec.MaxConns, egress.DefaultMaxConns)
 	s.roots, s.egressConns = ec.RootCAs, ec.MaxConns
 	if before != nil && s.egressConns == before.egressConns && s.roots.Equal(before.roots) && reflect.DeepEqual(s.config.HTTPClient, before.config.HTTPClient) {
-		s.egress = before.egress
+		s.egress, s.rules = before.egress, before.rules
 		return nil
+	}
+	if before != nil {
+		s.rules = before.rules + 1
 	}
 	ec.OnPanic = func(stack []byte) { srv.log.Error("panic in an outbound request", zap.ByteString("stack", stack)) }
 	ec.Connect = srv.options.Connect

@@ -20,6 +20,9 @@ type topology struct {
 	dons   []*don
 	shards map[string]*roster       // by shard id
 	nodes  map[common.Address]*node // every node of the configuration
+	// former are nodes that were removed so lately that headers they have used up
+	// might still be accepted.
+	former map[common.Address]*node
 }
 
 // don is one DON of a topology. Immutable.
@@ -94,6 +97,9 @@ func newTopology(c *config.Config, before *topology, services map[string]*servic
 				n := before.member(r.shard, cn.Address)
 				if n == nil {
 					n = newNode(r.shard, cn.Address)
+					if old := before.known(cn.Address); old != nil {
+						n.seconds = old.usedUp() // a signed header is good once, whoever it is for
+					}
 				}
 				name := cn.Name
 				if name == "" || slices.Contains(r.names, name) {
@@ -107,7 +113,36 @@ func newTopology(c *config.Config, before *topology, services map[string]*servic
 		}
 		t.dons = append(t.dons, d)
 	}
+	t.former = before.gone(t)
 	return t
+}
+
+// known is the node with that address, or the one that was removed lately.
+func (t *topology) known(address common.Address) *node {
+	switch {
+	case t == nil:
+		return nil
+	case t.nodes[address] != nil:
+		return t.nodes[address]
+	}
+	return t.former[address]
+}
+
+// gone are the nodes that next has not, as long as a header that they have used up
+// might still be accepted.
+func (t *topology) gone(next *topology) map[common.Address]*node {
+	if t == nil {
+		return nil
+	}
+	former := map[common.Address]*node{}
+	for _, nodes := range []map[common.Address]*node{t.former, t.nodes} {
+		for address, n := range nodes {
+			if next.nodes[address] == nil && len(n.usedUp()) > 0 {
+				former[address] = n
+			}
+		}
+	}
+	return former
 }
 
 func newNode(s *shard, address common.Address) *node {

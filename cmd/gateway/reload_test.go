@@ -147,10 +147,14 @@ func TestSoakDrain(t *testing.T) {
 	for _, n := range f.don.Nodes() {
 		n.Set(simdon.Behaviour{Kind: simdon.Slow, Delay: 10 * time.Millisecond})
 	}
+	least := 3
+	if soak.For(0) > 0 {
+		least = 50
+	}
 	deadline := time.Now().Add(soak.For(2 * time.Second))
 	rounds := 0
 	var total drained
-	for ; rounds < 3 || time.Now().Before(deadline); rounds++ {
+	for ; rounds < least || time.Now().Before(deadline); rounds++ {
 		f.start(0)
 		f.drainOnce(&total)
 	}
