@@ -321,17 +321,7 @@ func (srv *Server) Shutdown(ctx context.Context) error {
 	srv.draining.Store(true)
 	srv.clients.await(ctx.Done())
 	srv.killOnce.Do(func() { close(srv.killed) })
-	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerGrace)
-	defer cancel()
-	var errs []error
-	for _, name := range []string{UserListener, RelayerListener, NodeListener} {
-		if hs := srv.servers[name]; hs != nil {
-			srv.listeners[name].drain(grace)
-			if hs.Shutdown(grace) != nil { // connections that do not read their answer, or go on sending a request
-				errs = append(errs, hs.Close())
-			}
-		}
-	}
+	errs := []error{srv.closeListeners(context.WithoutCancel(ctx))}
 	srv.nodes.close()
 	srv.current().egress.Close()
 	for _, svc := range srv.services {
@@ -345,6 +335,30 @@ func (srv *Server) Shutdown(ctx context.Context) error {
 	}
 	srv.running.Wait()
 	srv.log.Info("stopped")
+	return errors.Join(errs...)
+}
+
+// closeListeners closes all listeners but the operator's, with their connections,
+// at the same time: none has less of the grace for another's sake.
+func (srv *Server) closeListeners(ctx context.Context) error {
+	grace, cancel := context.WithTimeout(ctx, answerGrace)
+	defer cancel()
+	names := []string{UserListener, RelayerListener, NodeListener}
+	errs := make([]error, len(names))
+	var closing sync.WaitGroup
+	for i, name := range names {
+		hs := srv.servers[name]
+		if hs == nil {
+			continue
+		}
+		closing.Go(func() {
+			srv.listeners[name].drain(grace)
+			if hs.Shutdown(grace) != nil { // connections that do not read their answer, or go on sending a request
+				errs[i] = hs.Close()
+			}
+		})
+	}
+	closing.Wait()
 	return errors.Join(errs...)
 }
 
