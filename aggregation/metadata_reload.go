@@ -34,6 +34,30 @@ func (m *Metadata) SetDONs(dons []DONSpec, now time.Time) {
 	m.settleAll()
 }
 
+// SetBounds replaces the bounds of MetadataConfig. What is held past a bound that was lowered stays until it is withdrawn or expires, and nothing is taken in
+// its stead meanwhile. Under a shorter expiry a report has as long left as it had before, and at most the new expiry: nodes that repeat their reports at the old
+// pace have time to learn the new one.
+func (m *Metadata) SetBounds(maxPerNode int, maxBytes int64, expiry time.Duration, now time.Time) {
+	m.advance(now)
+	sooner := m.expiry - expiry
+	if m.expiry <= 0 { // never
+		sooner = m.clock
+	}
+	if expiry > 0 && sooner > 0 {
+		for _, d := range m.dons {
+			for _, s := range d.shards {
+				for _, n := range s.nodes {
+					for o := n.all.oldest; o != nil; o = o.links[queueAll].next {
+						o.seen = min(m.clock, o.seen+sooner)
+					}
+				}
+			}
+		}
+	}
+	m.maxPerNode, m.maxBytes, m.expiry = maxPerNode, maxBytes, expiry
+	m.allot()
+}
+
 // configure builds the structure, with the DONs, shards and nodes that exist already where the new one has them too.
 func (m *Metadata) configure(specs []DONSpec) {
 	before := m.dons

@@ -318,3 +318,37 @@ func TestReportStatusNames(t *testing.T) {
 	require.Equal(t, "accepted refused_node_full refused_bytes_full unknown_node unknown",
 		fmt.Sprint(Accepted, " ", RefusedNodeFull, " ", RefusedBytesFull, " ", UnknownNode, " ", ReportStatus(9)))
 }
+
+// Bounds that change while running count for what comes then, and leave what is there the time it had.
+func TestMetadataSetBounds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *MetadataConfig) { c.MaxPerNode = 1 })
+	w.say("a", meta(1, 1, 1), 0, 1)
+	require.Equal(t, RefusedNodeFull, w.Report("a.0", meta(2, 2, 1), at(0)))
+	w.SetBounds(2, 0, 10*time.Minute, at(0))
+	w.now = 500_000
+	w.say("a", meta(2, 2, 1), 0, 1)
+	w.SetBounds(1, 1, 200*time.Second, at(500_000))
+	require.Equal(t, []int{1}, w.keysOf(2), "what is held past a lowered bound stays")
+	require.Equal(t, RefusedNodeFull, w.Report("a.0", meta(3, 3, 1), at(w.now)))
+	require.Equal(t, RefusedBytesFull, w.Report("a.2", meta(3, 3, 1), at(w.now)))
+	w.Expire(at(599_999))
+	require.Equal(t, []int{1}, w.keysOf(1), "it had 100 seconds left")
+	w.Expire(at(600_000))
+	require.Nil(t, w.keysOf(1))
+	w.Expire(at(699_999))
+	require.Equal(t, []int{1}, w.keysOf(2), "and this one more than the new expiry")
+	w.SetBounds(1, 0, time.Hour, at(699_999))
+	w.Expire(at(4_099_999))
+	require.Equal(t, []int{1}, w.keysOf(2), "a longer one is had by all")
+	w.Expire(at(4_100_000))
+	require.Nil(t, w.keysOf(2))
+	w.SetBounds(1, 0, 0, at(4_100_000))
+	w.now = 4_100_000
+	w.say("a", meta(1, 1, 1), 0, 1)
+	w.SetBounds(1, 0, time.Second, at(9_000_000))
+	w.Expire(at(9_000_999))
+	require.Equal(t, []int{1}, w.keysOf(1), "it had forever")
+	w.Expire(at(9_001_000))
+	require.Nil(t, w.keysOf(1))
+}

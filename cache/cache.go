@@ -182,6 +182,14 @@ func (c *Cache[V]) Sweep(now time.Time) (removed int) {
 	}
 }
 
+// SetBounds replaces TTL and MaxBytes of the Config. What is past them goes: too large a store at once, what is too old as if it had expired.
+func (c *Cache[V]) SetBounds(ttl time.Duration, maxBytes int64) {
+	now := c.now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.store.setBounds(ttl, maxBytes, now)
+}
+
 // Stats returns the counts as of one instant.
 func (c *Cache[V]) Stats() Stats {
 	c.mu.Lock()

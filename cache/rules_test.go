@@ -277,3 +277,30 @@ func TestNothingIsKeptWithoutRoomOrTime(t *testing.T) {
 		}
 	})
 }
+
+// Bounds that change while running: what is past them goes, and owners over the new quarter go first.
+func TestSetBounds(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := New[string](Config{})
+		put(t, c, Key{1}, "o", "v")
+		require.Empty(t, get(c, Key{1}, time.Hour), "nothing is kept yet")
+		c.SetBounds(10*second, 100*(EntryOverhead+2))
+		for i := range 60 {
+			put(t, c, Key{byte(i)}, "o", "v")
+		}
+		for i := range 20 {
+			put(t, c, Key{100, byte(i)}, "p", "v")
+		}
+		require.Equal(t, 80, c.Stats().Entries)
+		c.SetBounds(10*second, 40*(EntryOverhead+2))
+		require.Equal(t, 40, c.Stats().Entries)
+		require.LessOrEqual(t, c.Stats().Bytes, int64(40*(EntryOverhead+2)))
+		require.EqualValues(t, 40, c.Stats().Evictions)
+		require.Equal(t, "v", get(c, Key{100, 0}, time.Hour), "the larger owner's went first")
+		time.Sleep(5 * second)
+		c.SetBounds(5*second, 100*(EntryOverhead+2))
+		require.Empty(t, get(c, Key{100, 1}, time.Hour), "too old by the new time to live")
+		require.Equal(t, 39, c.Sweep(time.Now()))
+		require.Zero(t, c.Stats().Bytes)
+	})
+}

@@ -56,6 +56,19 @@ func (s *store[V]) init(ttl time.Duration, maxBytes int64) {
 	s.ranking.init(maxBytes)
 }
 
+// setBounds ranks every owner again when the bound changes, as the classes depend on it.
+func (s *store[V]) setBounds(ttl time.Duration, maxBytes int64, now time.Duration) {
+	s.ttl = ttl
+	if maxBytes != s.maxBytes {
+		s.maxBytes = maxBytes
+		s.ranking.quarter = maxBytes / 4
+		for _, a := range s.owners {
+			s.ranking.update(a)
+		}
+	}
+	s.evict(now)
+}
+
 // get returns the value under a key if it is younger than both maxAge and the time to live.
 func (s *store[V]) get(key Key, now, maxAge time.Duration) (v V, ok bool) {
 	e := s.entries[key]

@@ -146,7 +146,7 @@ func TestDefaultsOutsideHandlers(t *testing.T) {
 		AllowedSchemes: []string{"http", "https"}, AllowedMethods: []string{"GET", "POST", "PUT", "PATCH", "DELETE"},
 		BlockedHeaders: builtinBlockedHeaders, MTLS: Rate{1.0 / 30, 0}, MTLSMaxConcurrent: 50,
 	}, c.HTTPClient)
-	require.Equal(t, Admin{"127.0.0.1", 5004, false}, c.Admin)
+	require.Equal(t, Admin{"127.0.0.1", 5004, false, ""}, c.Admin)
 	require.Equal(t, Storage{DriverSQLite, "", MigrateAuto}, c.Storage)
 	require.Equal(t, Log{"info", "json"}, c.Log)
 	require.Equal(t, 30*time.Second, c.ShutdownTimeout)

@@ -15,7 +15,7 @@ var updateDocs = flag.Bool("update-docs", false, "rewrite the documents that com
 func TestReferenceDocument(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# Configuration\n\nOne JSON file. Names match in any case. Absent or 0 means the default; `gateway check` reports every problem at once, and\n" +
-		"`gateway check --print` shows what is in effect. **R**: safe to change on a reload (not available yet: restart). An environment variable replaces the file's value;\ninside a list 0 stands for the number of the element, which the file must have.\nGenerated from the code.\n\n" +
+		"`gateway check --print` shows what is in effect. **R**: a reload (SIGHUP, `POST /reload` of the admin listener, `gateway reload`) applies it; the others need a restart. An environment variable replaces the file's value;\ninside a list 0 stands for the number of the element, which the file must have.\nGenerated from the code.\n\n" +
 		"| member | type | default | | meaning | environment |\n| --- | --- | --- | --- | --- | --- |\n")
 	cell := func(s string) string { return strings.ReplaceAll(strings.ReplaceAll(s, "|", "\\|"), "\n", " ") }
 	for _, m := range Reference() {

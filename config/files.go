@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"strings"
 )
 
 // CheckFiles reports the files the configuration names that cannot be used:
@@ -29,7 +30,34 @@ func (c *Config) CheckFiles() []Problem {
 	if name := c.HTTPClient.CAPath; name != "" {
 		checkAuthorities("httpClientConfig.caPath", name, report)
 	}
+	if _, err := c.Admin.Token(); err != nil {
+		report("admin.tokenFile", err.Error())
+	}
 	return list
+}
+
+// Bounds of the admin listener's token, in bytes: a shorter one can be guessed,
+// a longer one does not fit a header.
+const (
+	minToken = 16
+	maxToken = 1024
+)
+
+// Token reads the token that changing requests to the admin listener must
+// carry; "" where none is configured. It reads the file every time, so that a
+// token can be replaced while running.
+func (a Admin) Token() (Secret, error) {
+	if a.TokenFile == "" {
+		return "", nil
+	}
+	text, problem := readSecret(nil, "", a.TokenFile)
+	switch {
+	case problem != "":
+		return "", errors.New(problem)
+	case len(text) < minToken || len(text) > maxToken || strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return "", errors.New(shownText(a.TokenFile) + " does not hold a token: write 16 to 1024 letters, digits and punctuation of ASCII")
+	}
+	return Secret(text), nil
 }
 
 func checkKeyPair(path string, l *Listener, report func(path, text string)) {

@@ -69,3 +69,25 @@ func TestCheckFiles(t *testing.T) {
 		require.Equal(t, c.paths, paths, name)
 	}
 }
+
+func TestAdminToken(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "token")
+	admin := func() Admin { return parse(t, read(t, "minimal.json").set("admin.tokenFile", file)).Admin }
+	token, err := Admin{}.Token()
+	require.NoError(t, err)
+	require.Empty(t, token)
+	_, err = admin().Token()
+	require.ErrorContains(t, err, "no such file")
+	for text, problem := range map[string]string{"": "is empty", "short": "does not hold a token", "sixteen or more, but with spaces": "does not hold a token"} {
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		_, err := admin().Token()
+		require.ErrorContains(t, err, problem)
+	}
+	require.NoError(t, os.WriteFile(file, []byte("0123456789abcdef\n"), 0o600))
+	token, err = admin().Token()
+	require.NoError(t, err)
+	require.Equal(t, "0123456789abcdef", token.Reveal())
+	require.Empty(t, parse(t, read(t, "minimal.json").set("admin.tokenFile", file)).CheckFiles())
+	require.Equal(t, "admin.tokenFile", parse(t, read(t, "minimal.json").set("admin.tokenFile", file+"x")).CheckFiles()[0].Path)
+}

@@ -1,6 +1,9 @@
 package config
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Change is one member whose value differs between two configurations.
 type Change struct {
@@ -9,6 +12,42 @@ type Change struct {
 	// Reloadable says that it takes effect while running; the others need a
 	// restart.
 	Reloadable bool
+}
+
+// Reload is what a process that runs with the configuration running comes to
+// when it is handed file: everything that is safe to change while running as
+// file has it, and the rest as it was. Neither argument is changed.
+//
+// A service of running that file does not name keeps its handler.
+func Reload(running, file *Config) *Config {
+	c := *running
+	c.UserServer.reload(&file.UserServer)
+	c.NodeServer.Listener.reload(&file.NodeServer.Listener)
+	c.HTTPClient = file.HTTPClient
+	c.DONs = file.DONs
+	c.Log.Level = file.Log.Level
+	c.Services = slices.Clone(running.Services)
+	for i := range c.Services {
+		if s := file.service(c.Services[i].Name); s != nil {
+			c.Services[i].Handler = s.Handler
+		}
+	}
+	c.Warnings = file.Warnings
+	return &c
+}
+
+func (u *UserServer) reload(file *UserServer) {
+	u.Listener.reload(&file.Listener)
+	u.CORSEnabled, u.CORSAllowedOrigins = file.CORSEnabled, file.CORSAllowedOrigins
+	u.PerAddress, u.TrustedProxies = file.PerAddress, file.TrustedProxies
+}
+
+// reload takes the certificate only while TLS stays as it is: what a listener
+// without TLS is told about one waits for the restart that turns TLS on.
+func (l *Listener) reload(file *Listener) {
+	if l.TLSEnabled == file.TLSEnabled {
+		l.TLSCertPath, l.TLSKeyPath = file.TLSCertPath, file.TLSKeyPath
+	}
 }
 
 // Changes compares two configurations member by member, in the order of the

@@ -39,6 +39,7 @@ func table(c *Config, t *topology) []field {
 		section("storage", "Where durable state lives.", storageFields(&c.Storage)),
 		section("log", "What is logged and how.", logFields(&c.Log)),
 		duration("shutdownTimeoutMs", &c.ShutdownTimeout, ms, span{def: 30000}, "", "How long a stop waits for open requests; at the deadline each is answered `draining`."),
+		duration("drainDelayMs", &c.DrainDelay, ms, span{max: float64(time.Hour / ms)}, "0", "How long a stop goes on taking requests while `/readyz` and `/health` already refuse, so that a load balancer notices; shutdownTimeoutMs begins after it."),
 		section("relayer", "The durable relayer of decryption requests and input proofs.", relayerFields(&c.Relayer)),
 	}
 }
@@ -138,6 +139,7 @@ func adminFields(a *Admin) []field {
 		text("host", &a.Host, "127.0.0.1", "The address or host name to listen on.", checkHost),
 		port("port", &a.Port, 5004, true, "The port to listen on."),
 		boolean("adminPprof", &a.Pprof, "Whether Go profiles are served."),
+		text("tokenFile", &a.TokenFile, "", "File with a token of 16 to 1024 visible characters that `POST /reload` must carry as `Authorization: Bearer`; without one it is refused unless host is a loopback address.", checkFileName),
 	}
 }
 

@@ -44,6 +44,9 @@ type Config struct {
 	// ShutdownTimeout is how long a stop waits for open requests to be
 	// answered. Default 30 s, never below 1 ms.
 	ShutdownTimeout time.Duration
+	// DrainDelay is how long a stop goes on taking requests while /readyz and
+	// /health already refuse, before ShutdownTimeout begins. Default 0.
+	DrainDelay time.Duration
 
 	// IgnoreUnknownHandlers turns a handler that this gateway does not
 	// implement from an error into a warning.
@@ -319,6 +322,9 @@ type Admin struct {
 	Port int
 	// Pprof serves Go profiles below /debug/pprof.
 	Pprof bool
+	// TokenFile names the file with the token that changing requests must
+	// carry; "" for none, and then they are refused unless Host is loopback.
+	TokenFile string
 }
 
 // Enabled reports whether the operator's listener is to be opened.

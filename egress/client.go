@@ -92,6 +92,19 @@ type Stats struct {
 // Stats returns the current gauges.
 func (c *Client) Stats() Stats { return Stats{Connections: c.open.Load(), MTLS: len(c.mtls.slots)} }
 
+// TakeOver makes c, which was not used yet, the successor of old: the tokens for client certificates that old has handed out are not handed out again, and
+// nor are its places where both have the same number. Old's idle connections are closed; its requests under way go on.
+func (c *Client) TakeOver(old *Client) {
+	limit, burst := c.mtls.limiter.Limit(), c.mtls.limiter.Burst()
+	c.mtls.limiter = old.mtls.limiter
+	c.mtls.limiter.SetLimit(limit)
+	c.mtls.limiter.SetBurst(burst)
+	if cap(c.mtls.slots) == cap(old.mtls.slots) {
+		c.mtls.slots = old.mtls.slots
+	}
+	old.Close()
+}
+
 // Close closes the idle connections. Requests under way go on, and the Client stays usable.
 func (c *Client) Close() {
 	if c.pool != nil {

@@ -363,3 +363,29 @@ func TestProgressOfAQueuedRequest(t *testing.T) {
 		require.NoError(t, g.Refusal())
 	})
 }
+
+// A new configuration is no way to a full bucket of requests with a client certificate, nor to twice the places.
+func TestTakeOver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		do, old, release := mtlsBubble(t, config.Rate{RPS: 1.0 / 30, Burst: 3}, 1)
+		waiting := make(chan error, 1)
+		go func() { waiting <- do(time.Minute) }()
+		synctest.Wait()
+		doNew, successor, released := mtlsBubble(t, config.Rate{RPS: 1, Burst: 2}, 1)
+		close(released)
+		successor.TakeOver(old)
+		require.Equal(t, 1, successor.Stats().MTLS, "its place is taken")
+		requireRefused(t, ReasonMTLSQuota, doNew(10*time.Millisecond))
+		close(release)
+		requireAnyExternal(t, <-waiting)
+		for range 2 {
+			requireAnyExternal(t, doNew(time.Second))
+		}
+		requireRefused(t, ReasonMTLSQuota, doNew(time.Second))
+		other := newClient(t, func(c *Config) { c.MTLS, c.MTLSMaxConcurrent = config.Rate{}, 7 })
+		other.TakeOver(successor)
+		require.Equal(t, 7, cap(other.mtls.slots))
+		require.True(t, other.mtls.off())
+	})
+}

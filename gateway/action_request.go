@@ -40,6 +40,8 @@ type actionRequest struct {
 // prepare makes every check that needs no network. The error is a sentence for
 // the node.
 func (x *actions) prepare(n *node, r *jsonrpc.Response) (*action, error) {
+	current := x.service.server.current()
+	client := current.egress
 	var q actionRequest
 	if r.Error != nil || json.Unmarshal(r.Result, &q, jsontext.AllowDuplicateNames(true)) != nil {
 		return nil, errors.New("the action is not readable: see the protocol for its members and their types")
@@ -52,22 +54,22 @@ func (x *actions) prepare(n *node, r *jsonrpc.Response) (*action, error) {
 		Timeout: time.Duration(q.TimeoutMs) * time.Millisecond, MaxBytes: int64(q.MaxBytes)}
 	if len(q.MultiHeaders) == 0 {
 		req.Fields = q.Headers
-	} else if err := x.client.CheckFields(q.Headers); err != nil {
+	} else if err := client.CheckFields(q.Headers); err != nil {
 		return nil, err // `headers` is held to the rules though `multiHeaders` wins
 	}
 	if q.MTLS != nil {
 		req.CertPEM, req.KeyPEM = q.MTLS.Certificate, q.MTLS.PrivateKey
 	}
-	p, err := x.client.Prepare(req)
+	p, err := client.Prepare(req)
 	if err != nil {
 		return nil, err
 	}
-	a := &action{actions: x, id: r.ID, node: n, owner: owner, prepared: p, store: q.Cache.Store}
+	a := &action{actions: x, client: client, id: r.ID, node: n, owner: owner, prepared: p, store: q.Cache.Store}
 	if q.Cache.MaxAgeMs > 0 {
 		a.maxAge = time.Duration(min(q.Cache.MaxAgeMs, int64(1<<40))) * time.Millisecond
 	}
 	if !a.alone() {
-		a.key = actionKey(&owner, p)
+		a.key = actionKey(&owner, p, current.rules)
 	}
 	return a, nil
 }
@@ -127,7 +129,7 @@ func (x *actions) ownerOf(n *node, id string, q *actionRequest) (actionOwner, er
 	if err != nil {
 		return actionOwner{}, errors.New("workflowOwner is no address: send the owner of the workflow")
 	}
-	o := actionOwner{don: n.shard.don.name, address: address}
+	o := actionOwner{don: n.shard.don, address: address}
 	if w := x.service.view.Load().ByID(workflowID); w != nil {
 		if w.Owner != address {
 			return actionOwner{}, errors.New("workflowOwner is not the owner of the workflow")
@@ -139,8 +141,9 @@ func (x *actions) ownerOf(n *node, id string, q *actionRequest) (actionOwner, er
 
 // actionKey says which actions are the same: each part with its length, so that
 // no two different requests share a key. The workflow is not part of it: the
-// scope is the owner, as in the network (protocol §7).
-func actionKey(o *actionOwner, p *egress.Prepared) cache.Key {
+// scope is the owner, as in the network (protocol §7). What came under other rules,
+// before a reload, is another action's.
+func actionKey(o *actionOwner, p *egress.Prepared, rules int64) cache.Key {
 	h := hashers.Get().(*cache.Hasher)
 	defer hashers.Put(h)
 	h.Reset()
@@ -155,6 +158,7 @@ func actionKey(o *actionOwner, p *egress.Prepared) cache.Key {
 	cert, key := p.ClientCertificate()
 	h.Bytes(cert)
 	h.Bytes(key)
+	h.Int(rules)
 	return h.Sum()
 }
 

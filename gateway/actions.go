@@ -30,6 +30,7 @@ type actionResponse struct {
 // action is one outbound HTTP request of a node, checked.
 type action struct {
 	actions  *actions
+	client   *egress.Client // the one whose rules it was checked against
 	id       string
 	node     *node
 	owner    actionOwner
@@ -51,7 +52,6 @@ func (a *action) alone() bool { return a.maxAge <= 0 && !a.store }
 // use.
 type actions struct {
 	service *service
-	client  *egress.Client
 	cache   *cache.Cache[*actionResponse]
 	slots   *actionSlots
 	crew    crew            // makes the upstream calls
@@ -59,9 +59,10 @@ type actions struct {
 	cancel  context.CancelFunc
 }
 
-func newActions(svc *service, client *egress.Client) *actions {
-	x := &actions{service: svc, client: client, slots: newActionSlots(svc.config.MaxConcurrentActions)}
-	x.cache = cache.New[*actionResponse](cache.Config{TTL: svc.config.OutboundRequestCacheTTL, MaxBytes: svc.config.MaxCacheBytes, Go: x.crew.run})
+// newActions makes no request until its bounds are set; see service.apply.
+func newActions(svc *service) *actions {
+	x := &actions{service: svc, slots: newActionSlots(0)}
+	x.cache = cache.New[*actionResponse](cache.Config{Go: x.crew.run})
 	x.ctx, x.cancel = context.WithCancel(context.Background())
 	return x
 }
@@ -154,7 +155,7 @@ func (a *action) call() (message []byte) {
 			message = x.failure(a, &cache.PanicError{Value: p, Stack: debug.Stack()})
 		}
 	}()
-	r, err := x.client.Do(x.ctx, a.prepared)
+	r, err := a.client.Do(x.ctx, a.prepared)
 	if err != nil {
 		return x.failure(a, err)
 	}
@@ -166,7 +167,7 @@ func (a *action) call() (message []byte) {
 // fetch makes the upstream call of actions that may share it. It runs detached from
 // whoever asked first: the context ends when nobody waits any more.
 func (a *action) fetch(ctx context.Context) (*actionResponse, int64, bool, error) {
-	r, err := a.actions.client.DoShared(ctx, a.prepared, &a.progress)
+	r, err := a.client.DoShared(ctx, a.prepared, &a.progress)
 	if err != nil {
 		return nil, 0, false, err
 	}
@@ -210,7 +211,7 @@ func (x *actions) failure(a *action, err error) []byte {
 	case errors.Is(err, errStopped):
 		return x.failed(a, err.Error())
 	default:
-		x.service.server.log.Error("action failed", zap.Error(err), zap.String("node", a.node.name), zap.String("host", a.prepared.Host()))
+		x.service.server.log.Error("action failed", zap.Error(err), zap.String("node", a.node.name()), zap.String("host", a.prepared.Host()))
 		return x.failed(a, "the gateway could not make the request")
 	}
 }

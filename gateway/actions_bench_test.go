@@ -55,7 +55,7 @@ func newActionBench(b *testing.B) *actionBench {
 	}}})
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: benchWorkers}}
 	b.Cleanup(client.CloseIdleConnections)
-	return &actionBench{b, "http://" + p.user + "/", r.svc().actions, r.srv.topology.shards["don"].nodes[0], client}
+	return &actionBench{b, "http://" + p.user + "/", r.svc().actions, r.srv.current().topology.shards["don"].nodes[0], client}
 }
 
 // message is a node's message as the envelope's decoder leaves it.

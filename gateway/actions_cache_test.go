@@ -310,7 +310,7 @@ func TestFloodOfStoredAnswersStaysWithinTheBound(t *testing.T) {
 	flood, victim := testWorkflow(1, "flood", "v1", clientSigner), testWorkflow(2, "victim", "v1", clientSigner)
 	victim.Selector.WorkflowOwner = fmt.Sprintf("0x%040x", 8)
 	r.connectAll(nil, flood, victim)
-	x, n := r.svc().actions, r.srv.topology.shards["don"].nodes[0]
+	x, n := r.svc().actions, r.srv.current().topology.shards["don"].nodes[0]
 	act := func(w workflow.Metadata, path string) {
 		resp, err := jsonrpc.DecodeResponse(jsonrpc.AppendResult(nil, "http_action/"+w.Selector.WorkflowID+"/1", methodAction, mustJSON(map[string]any{
 			"url": endpoint + path, "cacheSettings": map[string]any{"maxAgeMs": 3_600_000, "store": true},

@@ -70,14 +70,15 @@ func TestActionKey(t *testing.T) {
 		{"another DON", other(func(o *actionOwner) { o.don = "e" }), prepare(egress.Request{URL: u})},
 		{"DON and owner cut elsewhere", other(func(o *actionOwner) { o.don, o.address = "d0", o.address[1:] }), prepare(egress.Request{URL: u})},
 	} {
-		k := actionKey(tt.owner, tt.p)
+		k := actionKey(tt.owner, tt.p, 0)
 		require.NotContains(t, keys, k, "%s has the key of %s", tt.name, keys[k])
 		keys[k] = tt.name
-		require.Equal(t, k, actionKey(tt.owner, tt.p))
+		require.Equal(t, k, actionKey(tt.owner, tt.p, 0))
+		require.NotEqual(t, k, actionKey(tt.owner, tt.p, 1), "under other rules")
 	}
 	// Equal requests share one, whatever their spelling and their time.
-	require.Equal(t, "GET", keys[actionKey(&owner, prepare(egress.Request{Method: "get", URL: "HTTPS://H.example/p", Timeout: 7, MaxBytes: 1 << 40}))])
-	require.Equal(t, "X: a, b", keys[actionKey(&owner, with(map[string][]string{"x": {"a", " b "}}))])
+	require.Equal(t, "GET", keys[actionKey(&owner, prepare(egress.Request{Method: "get", URL: "HTTPS://H.example/p", Timeout: 7, MaxBytes: 1 << 40}), 0)])
+	require.Equal(t, "X: a, b", keys[actionKey(&owner, with(map[string][]string{"x": {"a", " b "}}), 0)])
 }
 
 // The scope is the owner: workflows and shards share, DONs and unconfirmed owners do not.
@@ -104,7 +105,7 @@ func TestScopeOfTheCache(t *testing.T) {
 			"url": "https://h.example/", "cacheSettings": share, "workflowId": w.Selector.WorkflowID, "workflowOwner": w.Selector.WorkflowOwner,
 		})))
 		require.NoError(t, err)
-		a, err := r.svc().actions.prepare(r.srv.topology.shards[shard].nodes[index], &resp)
+		a, err := r.svc().actions.prepare(r.srv.current().topology.shards[shard].nodes[index], &resp)
 		require.NoError(t, err)
 		return a.key
 	}

@@ -343,7 +343,7 @@ func TestActionAnswerFollowsTheNode(t *testing.T) {
 	id := n.ask(w, map[string]any{"url": u})
 	<-entered
 	_ = n.conn.Close()
-	r.eventually(func() bool { return r.srv.topology.shards["don"].nodes[0].session.Load() == nil }, "gone")
+	r.eventually(func() bool { return r.srv.current().topology.shards["don"].nodes[0].session.Load() == nil }, "gone")
 	close(release)
 	r.eventually(func() bool { return r.svc().actions.slots.underWay() == 0 }, "the call has ended")
 	again := r.connect("don", 0, nil, nil)

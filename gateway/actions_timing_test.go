@@ -302,7 +302,7 @@ func TestWaitingForAPlaceEndsWithTheActionsOwnTime(t *testing.T) {
 				}
 				start := time.Now()
 				ask(nodes[0], "https://8.8.8.8/", 30_000) // has the place
-				require.Equal(t, 1, r.srv.egress.Stats().MTLS)
+				require.Equal(t, 1, r.srv.current().egress.Stats().MTLS)
 				ask(nodes[1], "https://8.8.4.4/", 1000)
 				ask(nodes[2], "https://8.8.4.4/", 2000)
 				for i, want := range []time.Duration{time.Second, 2 * time.Second} {

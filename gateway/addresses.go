@@ -6,36 +6,19 @@ import (
 	"net/netip"
 	"strings"
 	"time"
-
-	"dongate/config"
-	"dongate/ratelimit"
 )
 
 // maxAddresses bounds the client addresses whose buckets are remembered.
 const maxAddresses = 100_000
 
-// addressLimiter is the per-address limit in front of the gate; nil: off.
-type addressLimiter struct {
-	limiter *ratelimit.Limiter
-	trusted []netip.Prefix
-}
-
-func newAddressLimiter(c *config.UserServer) *addressLimiter {
-	if c.PerAddress.RPS <= 0 {
-		return nil
-	}
-	return &addressLimiter{
-		limiter: ratelimit.New(ratelimit.Options{PerSender: rate(c.PerAddress), MaxSenders: maxAddresses}),
-		trusted: c.TrustedProxies,
-	}
-}
-
-// allow takes a token of the client's address.
-func (l *addressLimiter) allow(r *http.Request, now time.Time) (bool, time.Duration) {
-	if l == nil {
+// allowAddress takes a token of the client's address; without a limit there always
+// is one.
+func (srv *Server) allowAddress(r *http.Request, now time.Time) (bool, time.Duration) {
+	user := &srv.current().config.UserServer
+	if user.PerAddress.RPS <= 0 {
 		return true, 0
 	}
-	return l.limiter.Allow(clientAddress(r.RemoteAddr, r.Header.Values("X-Forwarded-For"), l.trusted).String(), now)
+	return srv.addresses.Allow(clientAddress(r.RemoteAddr, r.Header.Values("X-Forwarded-For"), user.TrustedProxies).String(), now)
 }
 
 // clientAddress is the address a request counts for: the peer's, or, when the

@@ -12,13 +12,16 @@ import (
 	"dongate/auth"
 )
 
-// adminHandler serves the operator: /healthz, /readyz, /metrics, and pprof where
-// the configuration says so.
+// adminHandler serves the operator: /healthz, /readyz, /metrics, /reload, and pprof
+// where the configuration says so.
 func (srv *Server) adminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	mux.HandleFunc("GET /readyz", srv.readyz)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(srv.metrics.registry, promhttp.HandlerOpts{}))
+	if srv.options.Reload != nil {
+		mux.HandleFunc("POST /reload", srv.serveReload)
+	}
 	if srv.config.Admin.Pprof {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
 		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
@@ -44,17 +47,15 @@ type Readiness struct {
 // pingTimeout bounds how long a readiness check waits for the database.
 const pingTimeout = time.Second
 
-// Ready reports whether the server listens, is not draining, can record used
+// Ready reports whether the server listens, was not told to stop, can record used
 // tokens and, for each served DON, has a shard with a quorum of nodes connected
 // (unless ReadyWithoutNodes), and whether the relayer, if there is one, can use
 // its tables.
 func (srv *Server) Ready(ctx context.Context) Readiness {
-	r := Readiness{Draining: srv.draining.Load()}
-	for _, svc := range srv.services {
-		for _, d := range svc.dons {
-			if !d.ready() {
-				r.Waiting = append(r.Waiting, d.name)
-			}
+	r := Readiness{Draining: srv.leaving.Load()}
+	for _, d := range srv.current().topology.dons {
+		if d.service != nil && !d.ready() {
+			r.Waiting = append(r.Waiting, d.name)
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)

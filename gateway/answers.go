@@ -29,7 +29,7 @@ type answer struct {
 func (f *flight) known(shardIndex int, n *node, r *jsonrpc.Response) (v aggregation.Vote, known, more bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if count := &f.shards[shardIndex].deliveries[n.index].answers; *count < aggregation.MaxVotesPerNode {
+	if count := &f.shards[shardIndex].deliveries[f.shards[shardIndex].roster.index(n)].answers; *count < aggregation.MaxVotesPerNode {
 		*count++
 	} else {
 		return aggregation.Vote{}, false, false
@@ -52,10 +52,11 @@ func (f *flight) vote(shardIndex int, n *node, v aggregation.Vote, r *jsonrpc.Re
 	if f.answered.Load() {
 		return aggregation.Late
 	}
-	status := f.trigger.Vote(shardIndex, n.index, v, now)
+	index := f.shards[shardIndex].roster.index(n)
+	status := f.trigger.Vote(shardIndex, index, v, now)
 	switch status {
 	case aggregation.Counted, aggregation.Moved:
-		f.keepLocked(shardIndex, n.index, v, r)
+		f.keepLocked(shardIndex, index, v, r)
 		f.decideLocked(now)
 	}
 	return status

@@ -8,9 +8,8 @@ import "sync"
 // get more than a quarter, so that one whose nodes are silent leaves room for the
 // others. Safe for concurrent use.
 type byteBudget struct {
-	limit int64
-
 	mu      sync.Mutex
+	limit   int64
 	total   int64
 	answers int64
 	owners  map[string]int64
@@ -18,6 +17,14 @@ type byteBudget struct {
 
 func newByteBudget(limit int64) *byteBudget {
 	return &byteBudget{limit: limit, owners: map[string]int64{}}
+}
+
+// setLimit changes the limit. What is taken past a lower one stays so until given
+// back.
+func (b *byteBudget) setLimit(n int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.limit = n
 }
 
 // takeBody reserves n bytes for a request of an owner; false: there is no room.

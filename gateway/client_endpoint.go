@@ -28,21 +28,11 @@ type clientEndpoint struct {
 	gate    atomic.Int64  // requests being worked on, at most maxConcurrentRequests
 	idle    chan struct{} // capacity 1: the gate fell to 0 while draining
 	large   chan struct{} // places for working on large bodies
-	address *addressLimiter
-
-	// reading is the bytes of bodies from the socket until they are dispatched or
-	// refused; readingLimit is its bound.
-	reading      atomic.Int64
-	readingLimit int64
+	reading atomic.Int64  // bytes of bodies; see snapshot.readingLimit
 }
 
 func newClientEndpoint(s *Server) *clientEndpoint {
-	e := &clientEndpoint{server: s, idle: make(chan struct{}, 1), large: make(chan struct{}, largePlaces()), address: newAddressLimiter(&s.config.UserServer)}
-	e.readingLimit = s.config.UserServer.MaxRequestBytes // of a gateway that serves nothing
-	for _, svc := range s.services {
-		e.readingLimit += svc.config.MaxOpenBytes
-	}
-	return e
+	return &clientEndpoint{server: s, idle: make(chan struct{}, 1), large: make(chan struct{}, largePlaces())}
 }
 
 // ServeHTTP answers one HTTP request.
@@ -73,7 +63,7 @@ func (e *clientEndpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if out.allow != "" {
 		h.Set("Allow", out.allow)
 	}
-	if r.ProtoMajor == 1 && (out.close || e.server.draining.Load()) {
+	if r.ProtoMajor == 1 && (out.close || e.server.leaving.Load()) {
 		h.Set("Connection", "close") // in HTTP/2 it would end the other requests' connection too
 	}
 	w.WriteHeader(out.status)
@@ -82,7 +72,7 @@ func (e *clientEndpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (e *clientEndpoint) health(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	if e.server.draining.Load() {
+	if e.server.leaving.Load() {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		_, _ = io.WriteString(w, "draining")
 		return
@@ -151,7 +141,7 @@ func (e *clientEndpoint) serve(w http.ResponseWriter, r *http.Request, start tim
 
 // admitAddress takes a token of the client's address.
 func (e *clientEndpoint) admitAddress(r *http.Request, now time.Time) *failure {
-	ok, wait := e.address.allow(r, now)
+	ok, wait := e.server.allowAddress(r, now)
 	if ok {
 		return nil
 	}
@@ -203,7 +193,7 @@ func (e *clientEndpoint) headerToken(r *http.Request, now time.Time) (t *auth.To
 	if !strings.EqualFold(scheme, "Bearer") {
 		return nil, false, nil
 	}
-	t, err := auth.ParseToken(strings.TrimLeft(raw, " "), now, e.server.tolerance())
+	t, err := auth.ParseToken(strings.TrimLeft(raw, " "), now, e.server.current().tolerance)
 	if err != nil {
 		return nil, true, unauthorized(err)
 	}
@@ -229,11 +219,12 @@ func (e *clientEndpoint) readBody(w http.ResponseWriter, r *http.Request, start 
 	}
 	buf := bytes.NewBuffer(make([]byte, 0, size+bytes.MinRead))
 	accounted := int64(0)
+	most := e.server.current().readingLimit
 	limited := io.LimitReader(r.Body, cfg.MaxRequestBytes+1)
 	for {
 		n, err := io.CopyN(buf, limited, 64<<10)
 		accounted += n
-		if e.reading.Add(n) > e.readingLimit {
+		if e.reading.Add(n) > most {
 			e.reading.Add(-accounted)
 			return nil, overloaded("requests being read hold too many bytes")
 		}
@@ -274,7 +265,7 @@ func (e *clientEndpoint) single(ctx context.Context, body []byte, held *work, he
 	if err != nil {
 		return replyFailure(decodeFailure(err, inBatch))
 	}
-	answer, reason, f := e.dispatch(ctx, &call{request: req, header: header, deadline: deadline, held: held})
+	answer, reason, f := e.dispatch(ctx, &call{request: req, snapshot: e.server.current(), header: header, deadline: deadline, held: held})
 	if f != nil {
 		e.server.logFailure(&req, f)
 		return replyFailure(&req.ID, f, inBatch)

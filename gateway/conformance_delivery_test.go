@@ -65,7 +65,7 @@ func TestSendThatIsNotWrittenInTimeIsTriedAgain(t *testing.T) {
 		slow := after(30 * time.Second)
 		nodes := r.connectEach("don", []workflow.Metadata{w}, slow, slow, slow, freeze)
 		r.awaitWorkflow(w.Selector.WorkflowID)
-		sends := &r.srv.topology.shards["don"].m.sends
+		sends := &r.srv.current().topology.shards["don"].m.sends
 		var done sync.WaitGroup
 		ask := func(id string) {
 			done.Go(func() {
@@ -115,7 +115,7 @@ func TestSendIntoAFullQueueIsTriedAgain(t *testing.T) {
 			synctest.Wait()
 		}
 		require.NoError(t, err)
-		sends := &r.srv.topology.shards["don"].m.sends
+		sends := &r.srv.current().topology.shards["don"].m.sends
 		done := make(chan *clientAnswer, 1)
 		go func() { done <- r.trigger(w, "meets a full queue") }()
 		synctest.Wait()
@@ -136,7 +136,7 @@ func TestRetriesEndWithTheRequest(t *testing.T) {
 		w := theWorkflow()
 		r.connectEach("don", []workflow.Metadata{w}, silent, silent, silent, nil)
 		r.awaitWorkflow(w.Selector.WorkflowID)
-		tries := func() int { return int(testutil.ToFloat64(r.srv.topology.shards["don"].m.sends.noSession)) }
+		tries := func() int { return int(testutil.ToFloat64(r.srv.current().topology.shards["don"].m.sends.noSession)) }
 		a, took := r.took(w)
 		require.Equal(t, "timeout", a.reason())
 		require.Equal(t, 5*time.Second, took)
@@ -208,10 +208,10 @@ func TestClientThatGoesAwayEndsTheWork(t *testing.T) {
 		require.Error(t, within(t, done))
 		synctest.Wait()
 		require.Zero(t, r.srv.openRequests(), "at once")
-		tries := testutil.ToFloat64(r.srv.topology.shards["don"].m.sends.noSession)
+		tries := testutil.ToFloat64(r.srv.current().topology.shards["don"].m.sends.noSession)
 		late := r.connect("don", 3, []workflow.Metadata{w}, silent)
 		time.Sleep(30 * time.Second)
-		require.Equal(t, tries, testutil.ToFloat64(r.srv.topology.shards["don"].m.sends.noSession))
+		require.Equal(t, tries, testutil.ToFloat64(r.srv.current().topology.shards["don"].m.sends.noSession))
 		require.Zero(t, late.seen(), "a node that connects is not sent it")
 		a := r.send(sign("gone", paramsFor(w, []int{1}), clientSigner, auth.TokenOptions{}))
 		require.Equal(t, "conflict", a.reason())

@@ -23,7 +23,7 @@ import (
 
 // pendingOf is how many attempts of a node are pending.
 func (r *rig) pendingOf(shard string, index int) int {
-	n := r.srv.topology.shards[shard].nodes[index]
+	n := r.srv.current().topology.shards[shard].nodes[index]
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.pending
@@ -217,7 +217,7 @@ func TestAnswersToTheChallenge(t *testing.T) {
 				require.Zero(t, time.Since(start), "decided at once, not at the deadline")
 				synctest.Wait()
 				require.Equal(t, tt.live, err == nil, "%v", err) // a live session is sent a pull
-				require.Equal(t, tt.live, r.srv.topology.shards["don"].nodes[0].session.Load() != nil)
+				require.Equal(t, tt.live, r.srv.current().topology.shards["don"].nodes[0].session.Load() != nil)
 				require.Zero(t, r.pendingOf("don", 0))
 			})
 		})
@@ -281,7 +281,7 @@ func TestEveryExitForgetsTheAttempt(t *testing.T) {
 				}
 				_ = conn.Close()
 				require.Empty(t, r.srv.nodes.pending)
-				require.Nil(t, r.srv.topology.shards["don"].nodes[0].session.Load())
+				require.Nil(t, r.srv.current().topology.shards["don"].nodes[0].session.Load())
 			})
 		})
 	}

@@ -62,7 +62,7 @@ func TestReplacedSessionAbandonsItsPull(t *testing.T) {
 		synctest.Wait()
 		time.Sleep(70 * time.Second)
 		// The newer session's pull begins before the older has ended.
-		for _, n := range r.srv.topology.shards["don"].nodes {
+		for _, n := range r.srv.current().topology.shards["don"].nodes {
 			r.svc().beginPull(newSession(r.srv, n, nil), "pull_workflow_metadata/newer", time.Now())
 		}
 		synctest.Wait()
@@ -260,7 +260,7 @@ func TestPushedMetadataIsValidated(t *testing.T) {
 				require.Contains(t, good, tt.from, tt.name)
 				body = strings.Replace(good, tt.from, tt.to, 1)
 			}
-			malformed, reports := r.dropped("don", dropMalformed), testutil.ToFloat64(r.srv.topology.shards["don"].m.reports)
+			malformed, reports := r.dropped("don", dropMalformed), testutil.ToFloat64(r.srv.current().topology.shards["don"].m.reports)
 			n.send(jsonrpc.AppendResult(nil, "push_workflow_metadata/1", methodPush, []byte(body)))
 			synctest.Wait()
 			if tt.ok {
@@ -269,7 +269,7 @@ func TestPushedMetadataIsValidated(t *testing.T) {
 				malformed++
 			}
 			require.Equal(t, malformed, r.dropped("don", dropMalformed), tt.name)
-			require.Equal(t, reports, testutil.ToFloat64(r.srv.topology.shards["don"].m.reports), tt.name)
+			require.Equal(t, reports, testutil.ToFloat64(r.srv.current().topology.shards["don"].m.reports), tt.name)
 		}
 		lowered := testWorkflow(0xab, "my workflow", "v1", clientSigner)
 		require.True(t, r.known(lowered), "known under the lowered id")
@@ -301,7 +301,7 @@ func TestReportsPastABoundAreRefusedAndCounted(t *testing.T) {
 					n.push(testWorkflow(i+1, fmt.Sprint("w", i), "v1", signers...))
 				}
 				synctest.Wait()
-				accepted, refused := int(testutil.ToFloat64(r.srv.topology.shards["don"].m.reports)), r.dropped("don", dropRefused)
+				accepted, refused := int(testutil.ToFloat64(r.srv.current().topology.shards["don"].m.reports)), r.dropped("don", dropRefused)
 				require.Equal(t, pushes, accepted+refused)
 				require.Equal(t, accepted, r.svc().view.Load().Len())
 				require.GreaterOrEqual(t, accepted, tt.fits)

@@ -20,12 +20,12 @@ import (
 
 // dropped is how many messages of a shard's nodes were dropped for a reason.
 func (r *rig) dropped(shard, why string) int {
-	return int(testutil.ToFloat64(r.srv.topology.shards[shard].m.dropped[why]))
+	return int(testutil.ToFloat64(r.srv.current().topology.shards[shard].m.dropped[why]))
 }
 
 // votes is how many answers of a shard's nodes did that to a vote.
 func (r *rig) votes(shard string, status aggregation.VoteStatus) int {
-	return int(testutil.ToFloat64(r.srv.topology.shards[shard].m.votes[status]))
+	return int(testutil.ToFloat64(r.srv.current().topology.shards[shard].m.votes[status]))
 }
 
 // within waits for ch at most a minute, which in a bubble is over at once.
@@ -41,7 +41,7 @@ func within[T any](t *testing.T, ch <-chan T) (v T) {
 
 // live is the session of a node, nil when it has none.
 func (r *rig) live(shard string, index int) *session {
-	return r.srv.topology.shards[shard].nodes[index].session.Load()
+	return r.srv.current().topology.shards[shard].nodes[index].session.Load()
 }
 
 // after accepts a trigger some time after it came, so that every node has it by then.
@@ -173,7 +173,7 @@ func TestSlowWriteClosesTheSession(t *testing.T) {
 		time.Sleep(2 * time.Millisecond)
 		synctest.Wait()
 		require.Nil(t, r.live("don", 3), "it counts as down at once")
-		require.EqualValues(t, 3, r.srv.topology.shards["don"].connected.Load())
+		require.EqualValues(t, 3, r.srv.current().topology.shards["don"].connected())
 		require.EqualValues(t, 1, testutil.ToFloat64(r.srv.metrics.sessionEnds.WithLabelValues("write_timeout")))
 		require.Equal(t, 200, r.trigger(w, "").status)
 	})
@@ -198,7 +198,7 @@ func TestQueueThatStaysFullClosesTheSession(t *testing.T) {
 	r := newRig(t, rigSpec{node: map[string]any{"writeTimeoutMillis": 3000}})
 	r.connect("don", 0, nil, nil)
 	// A session whose writer does nothing at all.
-	s := newSession(r.srv, r.srv.topology.shards["don"].nodes[1], r.live("don", 0).conn)
+	s := newSession(r.srv, r.srv.current().topology.shards["don"].nodes[1], r.live("don", 0).conn)
 	now := time.Now()
 	for range 256 {
 		require.NoError(t, s.send(outgoing{size: 1}, now))
@@ -224,7 +224,7 @@ func TestRouting(t *testing.T) {
 		r := newRig(t, rigSpec{bubble: true})
 		n := r.connect("don", 0, nil, silent)
 		w := testWorkflow(1, "one", "v1", clientSigner)
-		reports := func() int { return int(testutil.ToFloat64(r.srv.topology.shards["don"].m.reports)) }
+		reports := func() int { return int(testutil.ToFloat64(r.srv.current().topology.shards["don"].m.reports)) }
 		id := w.Selector.WorkflowID
 		for _, tt := range []struct {
 			id, effect string

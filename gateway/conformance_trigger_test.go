@@ -27,14 +27,14 @@ func TestAnswerAtTheDeadlineIsLate(t *testing.T) {
 		r.connectAll(silent, w)
 		svc := r.svc()
 		// A request whose waiter has not looked at the clock yet when the answer comes.
-		c := &call{request: jsonrpc.Request{ID: "slow"}, deadline: time.Now().Add(time.Second)}
+		c := &call{snapshot: r.srv.current(), request: jsonrpc.Request{ID: "slow"}, deadline: time.Now().Add(time.Second)}
 		f := svc.newFlight(c, svc.view.Load().ByID(w.Selector.WorkflowID), nil, 0)
 		svc.flights.add(f)
 		defer svc.flights.remove(f)
 		time.Sleep(2 * time.Second)
-		s := r.srv.topology.shards["don"].nodes[0].session.Load()
+		s := r.srv.current().topology.shards["don"].nodes[0].session.Load()
 		svc.server.route(s, jsonrpc.AppendResult(nil, "slow", "", mustJSON(map[string]string{"workflow_id": w.Selector.WorkflowID})))
-		m := r.srv.topology.shards["don"].m
+		m := r.srv.current().topology.shards["don"].m
 		require.EqualValues(t, 1, testutil.ToFloat64(m.dropped[dropLate]))
 		require.Zero(t, testutil.ToFloat64(m.dropped[dropMalformed]))
 	})

@@ -12,9 +12,20 @@ import (
 
 // withCORS answers preflights and marks answers for the configured origins; a
 // request from another origin is served without CORS headers (protocol §2).
-func withCORS(c *config.UserServer, next http.Handler) http.Handler {
+func (srv *Server) withCORS(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c := srv.current().cors; c != nil {
+			c.ServeHTTP(w, r, next.ServeHTTP)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// newCORS are the rules of a configuration; nil: off.
+func newCORS(c *config.UserServer) *cors.Cors {
 	if !c.CORSEnabled {
-		return next
+		return nil
 	}
 	allowed := c.CORSAllowedOrigins
 	return cors.New(cors.Options{
@@ -23,7 +34,7 @@ func withCORS(c *config.UserServer, next http.Handler) http.Handler {
 		AllowedHeaders:  []string{"Authorization", "Content-Type", "X-Request-ID", "traceparent"},
 		ExposedHeaders:  []string{"Retry-After", "X-Request-ID"},
 		MaxAge:          600,
-	}).Handler(next)
+	})
 }
 
 // originAllowed compares with exact origins and with `https://*.example.com`,

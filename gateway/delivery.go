@@ -68,9 +68,13 @@ func (f *flight) sendLocked(d *delivery, now time.Time) {
 		return
 	}
 	fs := &f.shards[d.shard]
-	s := fs.shard.nodes[d.node].session.Load()
+	if fs.roster.nodes[d.node].removed.Load() {
+		d.next = time.Time{} // never again
+		return
+	}
+	s := fs.roster.nodes[d.node].session.Load()
 	if s == nil {
-		fs.shard.m.sends.noSession.Inc()
+		fs.roster.m.sends.noSession.Inc()
 		f.scheduleLocked(d, now)
 		return
 	}
@@ -78,10 +82,10 @@ func (f *flight) sendLocked(d *delivery, now time.Time) {
 	d.state.Store(word(attempt, phaseQueued))
 	d.via = s
 	d.next = time.Time{}
-	d.expires = now.Add(f.service.config.NodeSendTimeout)
+	d.expires = now.Add(f.config.NodeSendTimeout)
 	if err := s.send(outgoing{prepared: f.prepared, size: f.size, tracker: d, attempt: attempt}, now); err != nil {
 		d.state.Store(word(attempt, phaseIdle))
-		fs.shard.m.sends.refused.Inc()
+		fs.roster.m.sends.refused.Inc()
 		f.scheduleLocked(d, now)
 		return
 	}
@@ -99,8 +103,8 @@ func (f *flight) dueLocked(t time.Time) {
 // interval and the step, which grows by the multiplier up to the maximum
 // (protocol §5).
 func (f *flight) scheduleLocked(d *delivery, now time.Time) {
-	d.next = now.Add(backoff(f.service.config.Retry.InitialInterval, f.service.config.Retry.MaxInterval,
-		f.service.config.Retry.Multiplier, d.failures, rand.Float64()))
+	d.next = now.Add(backoff(f.config.Retry.InitialInterval, f.config.Retry.MaxInterval,
+		f.config.Retry.Multiplier, d.failures, rand.Float64()))
 	d.failures++
 	f.dueLocked(d.next)
 }
@@ -131,12 +135,13 @@ func (f *flight) sendFailed(d *delivery) {
 	now := time.Now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	sh := f.shards[d.shard].shard
-	sh.m.sends.failed.Inc()
+	r := f.shards[d.shard].roster
+	r.m.sends.failed.Inc()
 	if d.phase() != phaseIdle {
 		return
 	}
-	if s := sh.nodes[d.node].session.Load(); s != nil && s != d.via {
+	n := r.nodes[d.node]
+	if s := n.session.Load(); n.removed.Load() || s != nil && s != d.via {
 		f.sendLocked(d, now)
 	} else {
 		f.scheduleLocked(d, now)
@@ -158,17 +163,18 @@ func (d *delivery) lost(attempt uint32) {
 // nodeConnected sends the request to a node that has just connected, unless that
 // has happened in this session; a request that still waits in an older session,
 // or went out on one without having been answered, is sent again.
-func (f *flight) nodeConnected(sh *shard, n *node) {
+func (f *flight) nodeConnected(n *node) {
 	now := time.Now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range f.shards {
 		fs := &f.shards[i]
-		if fs.shard != sh || n.index >= len(fs.deliveries) {
+		j := fs.roster.index(n)
+		if j < 0 { // not a member when the request was dispatched
 			continue
 		}
-		d := &fs.deliveries[n.index]
-		if s := d.state.Load(); d.via != n.session.Load() && (s&3 == phaseQueued || s&3 == phaseWritten && fs.votes[n.index] == nil) {
+		d := &fs.deliveries[j]
+		if s := d.state.Load(); d.via != n.session.Load() && (s&3 == phaseQueued || s&3 == phaseWritten && fs.votes[j] == nil) {
 			d.state.CompareAndSwap(s, word(s>>2, phaseIdle))
 		}
 		f.sendLocked(d, now)
@@ -182,7 +188,21 @@ func (f *flight) nodeDisconnected(sh *shard) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range f.shards {
-		if f.shards[i].shard == sh {
+		if f.shards[i].roster.shard == sh {
+			f.connectedLocked(i, now)
+		}
+	}
+}
+
+// nodeRemoved withdraws the votes of a node that the configuration no longer has;
+// members and threshold stay as they were at dispatch (protocol §5).
+func (f *flight) nodeRemoved(n *node) {
+	now := time.Now()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range f.shards {
+		if j := f.shards[i].roster.index(n); j >= 0 {
+			f.trigger.Remove(i, j, now)
 			f.connectedLocked(i, now)
 		}
 	}
@@ -212,9 +232,9 @@ func (f *flight) retryOneLocked(d *delivery, now time.Time) time.Time {
 			return d.expires
 		}
 		if !d.state.CompareAndSwap(state, word(state>>2, phaseIdle)) {
-			return now.Add(f.service.config.Retry.InitialInterval) // being written
+			return now.Add(f.config.Retry.InitialInterval) // being written
 		}
-		f.shards[d.shard].shard.m.sends.expired.Inc()
+		f.shards[d.shard].roster.m.sends.expired.Inc()
 		f.scheduleLocked(d, now)
 		return d.next
 	case phaseIdle:

@@ -36,11 +36,30 @@
 //
 //	flight.mu → sendQueue.mu
 //	the cache's → actionSlots.mu, crew.mu
+//	connections.mu → connection.mu
 //	service.metaMu, flightRegistry.mu, node.mu, nodeEndpoint.mu: alone
+//
+// A reload takes any of them one at a time, with Server.reloading held throughout.
 //
 // A delivery's phase is one atomic word, because the flight's waiter and a
 // session's writer race for it. The metadata view is replaced as a whole behind
 // an atomic pointer, so that requests read it without a lock.
+//
+// # Reload
+//
+// What comes from the configuration and can change while running is in one snapshot
+// behind an atomic pointer. A reload prepares another, which can fail and touches
+// nothing, and then puts it in place, which cannot fail. Shards and nodes that stay
+// are the same objects in both, so that sessions, used headers and counters go on; who
+// belongs to a shard is the snapshot's, and a flight keeps the members, the threshold
+// and the times it began with. What a limit has counted so far is kept, too.
+//
+// # Stop
+//
+// Leave turns readiness off and goes on serving; Shutdown refuses what is new, waits
+// for open requests, gives up on the rest at the deadline, closes the listeners and
+// the connections without a request, and the sessions last, since open requests need
+// them.
 //
 // Section numbers in comments ("protocol §5") refer to docs/protocol.md.
 package gateway

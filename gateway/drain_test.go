@@ -125,7 +125,7 @@ func TestAdmin(t *testing.T) {
 	require.Contains(t, body, `dongate_node_clock_skew_seconds{node="don-n0",shard="don"}`)
 	status, _ = get("/debug/pprof/")
 	require.Equal(t, 404, status)
-	r.srv.draining.Store(true)
+	r.srv.leave()
 	status, body = get("/readyz")
 	require.Equal(t, 503, status)
 	var ready Readiness

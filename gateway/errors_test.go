@@ -318,6 +318,7 @@ func TestHealth(t *testing.T) {
 	status, body := get()
 	require.Equal(t, 200, status)
 	require.Equal(t, "OK", body)
+	r.srv.leave()
 	r.srv.draining.Store(true)
 	status, _ = get()
 	require.Equal(t, 503, status)

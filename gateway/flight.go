@@ -9,6 +9,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"dongate/aggregation"
+	"dongate/config"
 )
 
 // flight is one trigger from its claim to its answer. It owns everything the
@@ -21,6 +22,7 @@ import (
 // I/O; it may be held while a send queue's lock is taken, never the reverse.
 type flight struct {
 	service  *service
+	config   *config.Handler // as of dispatch, as everything below is
 	id       string
 	workflow *aggregation.Workflow
 	prepared *websocket.PreparedMessage
@@ -41,7 +43,7 @@ type flight struct {
 
 // flightShard is one assigned shard: the members at dispatch.
 type flightShard struct {
-	shard      *shard
+	roster     *roster
 	deliveries []delivery // by node index
 	votes      []*answer  // by node index: the answer this node's vote is for
 }
@@ -54,7 +56,12 @@ func (f *flight) dispatch() {
 	defer f.mu.Unlock()
 	for i := range f.shards {
 		fs := &f.shards[i]
-		f.trigger.Connected(i, int(fs.shard.connected.Load()), now)
+		for j, n := range fs.roster.nodes {
+			if n.removed.Load() { // a reload that came after the configuration was looked at
+				f.trigger.Remove(i, j, now)
+			}
+		}
+		f.trigger.Connected(i, fs.roster.connected(), now)
 		for j := range fs.deliveries {
 			f.sendLocked(&fs.deliveries[j], now)
 		}
@@ -64,7 +71,7 @@ func (f *flight) dispatch() {
 // connectedLocked reads the count under mu, so that of two racing events the
 // later one applied has the later count.
 func (f *flight) connectedLocked(i int, now time.Time) {
-	f.trigger.Connected(i, int(f.shards[i].shard.connected.Load()), now)
+	f.trigger.Connected(i, f.shards[i].roster.connected(), now)
 	f.decideLocked(now)
 }
 
@@ -165,7 +172,7 @@ func (f *flight) states() []shardState {
 	for i := range f.shards {
 		q := f.trigger.Shard(i)
 		out[i] = shardState{
-			Threshold: q.Threshold(), Connected: int(f.shards[i].shard.connected.Load()),
+			Threshold: q.Threshold(), Connected: f.shards[i].roster.connected(),
 			Answered: q.Answered(), Groups: q.Groups(),
 		}
 		if out[i].Groups == nil {

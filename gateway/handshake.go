@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"sync"
 	"time"
@@ -134,7 +135,7 @@ func (e *nodeEndpoint) authenticate(values []string) (n *node, h *auth.AuthHeade
 	case err != nil:
 		return nil, nil, http.StatusUnauthorized, "header_invalid"
 	}
-	t := e.server.topology
+	t := e.server.current().topology
 	n = t.nodes[h.Signer]
 	if n == nil {
 		return nil, nil, http.StatusUnauthorized, "unknown_node"
@@ -145,7 +146,7 @@ func (e *nodeEndpoint) authenticate(values []string) (n *node, h *auth.AuthHeade
 	switch sh := t.shards[h.DONID]; {
 	case sh == nil:
 		return nil, nil, http.StatusUnauthorized, "unknown_don"
-	case n.shard != sh:
+	case n.shard != sh.shard:
 		return nil, nil, http.StatusUnauthorized, "not_a_member"
 	case h.GatewayID != cm.AuthGatewayID:
 		return nil, nil, http.StatusUnauthorized, "wrong_gateway"
@@ -182,6 +183,15 @@ func (n *node) useSecond(timestamp uint32, now time.Time, tolerance time.Duratio
 		n.seconds[timestamp] = ts + tol
 	}
 	return true, inTime
+}
+
+// usedUp are the seconds that the node has used and that could still be in time.
+func (n *node) usedUp() map[uint32]int64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	seconds := maps.Clone(n.seconds)
+	maps.DeleteFunc(seconds, func(_ uint32, until int64) bool { return until < time.Now().Unix() })
+	return seconds
 }
 
 func (n *node) acquire() bool {
@@ -246,7 +256,7 @@ func (e *nodeEndpoint) finish(n *node, conn *websocket.Conn, challenge []byte, u
 		return
 	}
 	e.server.metrics.handshakes.WithLabelValues(cause).Inc()
-	e.server.log.Warn("handshake failed", zap.String("reason", cause), zap.String("shard", n.shard.id), zap.String("node", n.name))
+	e.server.log.Warn("handshake failed", zap.String("reason", cause), zap.String("shard", n.shard.id), zap.String("node", n.name()))
 	_ = conn.Close()
 }
 

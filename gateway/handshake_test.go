@@ -124,7 +124,7 @@ func TestHeaderIsGoodOnce(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		require.Equal(t, 401, r.attempt(h), "too old by now")
 		require.Equal(t, 101, r.attempt(authHeader(t, node, now+20, "don", testGatewayID)))
-		n := r.srv.topology.shards["don"].nodes[0]
+		n := r.srv.current().topology.shards["don"].nodes[0]
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		require.LessOrEqual(t, len(n.seconds), 1, "old seconds are forgotten")
@@ -155,7 +155,7 @@ func TestStalledHandshakes(t *testing.T) {
 		r := newRig(t, rigSpec{bubble: true, node: map[string]any{"handshakeTimeoutMillis": 3000}})
 		live := r.connect("don", 0, nil, nil)
 		time.Sleep(10 * time.Second)
-		session := r.srv.topology.shards["don"].nodes[0].session.Load()
+		session := r.srv.current().topology.shards["don"].nodes[0].session.Load()
 		now := time.Now().Unix()
 		var open []*websocket.Conn
 		for i := range int64(8) {
@@ -213,7 +213,7 @@ func TestStalledHandshakes(t *testing.T) {
 			})
 		}
 		r.eventually(func() bool {
-			n := r.srv.topology.shards["don"].nodes[0]
+			n := r.srv.current().topology.shards["don"].nodes[0]
 			n.mu.Lock()
 			defer n.mu.Unlock()
 			return n.pending == 0
@@ -225,7 +225,7 @@ func TestStalledHandshakes(t *testing.T) {
 			_ = c.Close()
 		}
 		// A failed attempt leaves the live session alone.
-		require.Same(t, session, r.srv.topology.shards["don"].nodes[0].session.Load())
+		require.Same(t, session, r.srv.current().topology.shards["don"].nodes[0].session.Load())
 		select {
 		case <-live.ended:
 			t.Fatal("the live session ended")
@@ -256,7 +256,7 @@ func TestStalledHandshakesLeaveNothing(t *testing.T) {
 		_ = c.Close()
 	}
 	r.eventually(func() bool { return openFiles(t) <= files && runtime.NumGoroutine() <= goroutines }, "descriptors and goroutines are back")
-	require.NotNil(t, r.srv.topology.shards["don"].nodes[63].session.Load())
+	require.NotNil(t, r.srv.current().topology.shards["don"].nodes[63].session.Load())
 	select {
 	case <-live.ended:
 		t.Fatal("the live session ended")
@@ -285,7 +285,7 @@ func TestNewerSessionReplacesOlder(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		newer := r.connect("don", 2, []workflow.Metadata{w}, nil)
 		<-old.ended
-		require.EqualValues(t, 3, r.srv.topology.shards["don"].connected.Load())
+		require.EqualValues(t, 3, r.srv.current().topology.shards["don"].connected())
 		require.Equal(t, 200, r.trigger(w, "").status)
 		require.Equal(t, 1, newer.seen())
 		require.Zero(t, old.seen())
@@ -368,10 +368,10 @@ func TestMalformedMessages(t *testing.T) {
 	}
 	require.NoError(t, nodes[0].conn.WriteMessage(websocket.TextMessage, []byte(`{"jsonrpc":"2.0","id":"x","result":1}`)))
 	r.eventually(func() bool {
-		return int(testutil.ToFloat64(r.srv.topology.shards["don"].m.dropped[dropMalformed])) == len(messages)+1
+		return int(testutil.ToFloat64(r.srv.current().topology.shards["don"].m.dropped[dropMalformed])) == len(messages)+1
 	}, "each is counted")
 	require.Equal(t, 200, r.trigger(w, "").status)
-	require.NotNil(t, r.srv.topology.shards["don"].nodes[0].session.Load())
+	require.NotNil(t, r.srv.current().topology.shards["don"].nodes[0].session.Load())
 }
 
 // malformedMessages is one of each kind that means nothing.

@@ -37,6 +37,7 @@ type rig struct {
 	t      testing.TB
 	srv    *Server
 	cfg    *config.Config
+	file   map[string]any // what cfg came from
 	client *http.Client
 	dial   func(listener string) func(ctx context.Context, network, addr string) (net.Conn, error)
 	shards map[string][]auth.Signer // by shard id
@@ -121,6 +122,7 @@ func newRig(t testing.TB, spec rigSpec) *rig {
 		"shardedDONs": dons,
 		"admin":       map[string]any{"port": 0},
 	}, spec.top)
+	r.file = file
 	raw, err := json.Marshal(file)
 	require.NoError(t, err)
 	r.cfg, err = config.Parse("test.json", raw, nil)
@@ -157,6 +159,51 @@ func newRig(t testing.TB, spec rigSpec) *rig {
 		require.NoError(t, r.srv.Shutdown(ctx))
 	})
 	return r
+}
+
+// reload changes the file and reloads it.
+func (r *rig) reload(change func(f testFile)) (*Reloaded, error) {
+	r.t.Helper()
+	change(testFile(r.file))
+	raw, err := json.Marshal(r.file)
+	require.NoError(r.t, err)
+	cfg, err := config.Parse("test.json", raw, nil)
+	require.NoError(r.t, err)
+	return r.srv.Reload(cfg)
+}
+
+// reloaded is reload of what cannot fail.
+func (r *rig) reloaded(change func(f testFile)) *Reloaded {
+	r.t.Helper()
+	out, err := r.reload(change)
+	require.NoError(r.t, err)
+	require.True(r.t, out.OK)
+	return out
+}
+
+// testFile is a configuration file under test.
+type testFile map[string]any
+
+func (f testFile) section(name string) map[string]any {
+	if f[name] == nil {
+		f[name] = map[string]any{}
+	}
+	return f[name].(map[string]any)
+}
+
+func (f testFile) handler() map[string]any {
+	return f["services"].([]any)[0].(map[string]any)["handlers"].([]any)[0].(map[string]any)["config"].(map[string]any)
+}
+
+func (f testFile) don(i int) map[string]any { return f["shardedDONs"].([]any)[i].(map[string]any) }
+
+// setNodes makes signers the nodes of a shard.
+func (f testFile) setNodes(don, shard int, signers ...auth.Signer) {
+	var nodes []any
+	for i, s := range signers {
+		nodes = append(nodes, map[string]any{"name": fmt.Sprintf("new-n%d", i), "address": s.Address().Hex()})
+	}
+	f.don(don)["shards"].([]any)[shard] = map[string]any{"nodes": nodes}
 }
 
 // pipeNet is a network of net.Pipe connections for synctest bubbles.
@@ -278,7 +325,7 @@ func (r *rig) dialNode(shard string, index int, ts uint32) (*testNode, error) {
 func (r *rig) connect(shard string, index int, workflows []workflow.Metadata, do behave) *testNode {
 	r.t.Helper()
 	var n *testNode
-	target := r.srv.topology.shards[shard].nodes[index]
+	target := r.srv.current().topology.shards[shard].nodes[index]
 	old := target.session.Load()
 	for offset := uint32(0); ; offset++ { // a used second is refused: take the next
 		var err error

@@ -243,7 +243,7 @@ func TestThrottledNodeMessages(t *testing.T) {
 			nodes[0].push(w)
 		}
 		synctest.Wait()
-		m := r.srv.topology.shards["don"].m
+		m := r.srv.current().topology.shards["don"].m
 		require.Zero(t, testutil.ToFloat64(m.dropped[dropThrottled]))
 		nodes[0].push(w)
 		synctest.Wait()
@@ -278,12 +278,14 @@ func TestAnswersNeverDrawOnABucket(t *testing.T) {
 	}
 	close(release) // the honest slow node's answers are all late
 	r.eventually(func() bool {
-		return int(testutil.ToFloat64(r.srv.topology.shards["don"].m.dropped[dropLate])) >= nodes[3].seen()
+		return int(testutil.ToFloat64(r.srv.current().topology.shards["don"].m.dropped[dropLate])) >= nodes[3].seen()
 	}, "late answers are counted")
 	for range 2 {
 		nodes[3].push(testWorkflow(3, "pushed", "v1", clientSigner))
 	}
 	nodes[0].push(testWorkflow(3, "pushed", "v1", clientSigner))
-	r.eventually(func() bool { return testutil.ToFloat64(r.srv.topology.shards["don"].m.dropped[dropThrottled]) == 1 }, "three pushes on two tokens of the shard")
-	require.Zero(t, testutil.ToFloat64(r.srv.topology.shards["don"].m.dropped[dropMalformed]))
+	r.eventually(func() bool {
+		return testutil.ToFloat64(r.srv.current().topology.shards["don"].m.dropped[dropThrottled]) == 1
+	}, "three pushes on two tokens of the shard")
+	require.Zero(t, testutil.ToFloat64(r.srv.current().topology.shards["don"].m.dropped[dropMalformed]))
 }

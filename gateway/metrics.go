@@ -102,23 +102,32 @@ func newMetrics(registry *prometheus.Registry) *metrics {
 	return m
 }
 
-func (m *metrics) forShard(s *shard) *shardMetrics {
-	send := func(outcome string) prometheus.Counter { return m.sends.WithLabelValues(s.id, outcome) }
+// forShard are the counters of the shard with that id, the same ones every time.
+func (m *metrics) forShard(id string) *shardMetrics {
+	send := func(outcome string) prometheus.Counter { return m.sends.WithLabelValues(id, outcome) }
 	sm := &shardMetrics{
 		sends: sendMetrics{written: send("written"), noSession: send("no_session"), refused: send("refused"),
 			failed: send("failed"), expired: send("expired")},
 		dropped:   map[string]prometheus.Counter{},
 		votes:     map[aggregation.VoteStatus]prometheus.Counter{},
-		reports:   m.reports.WithLabelValues(s.id),
-		throttled: m.throttle.WithLabelValues(s.id),
+		reports:   m.reports.WithLabelValues(id),
+		throttled: m.throttle.WithLabelValues(id),
 	}
 	for _, why := range []string{dropMalformed, dropThrottled, dropLate, dropForeign, dropSuperfluous, dropRefused} {
-		sm.dropped[why] = m.dropped.WithLabelValues(s.id, why)
+		sm.dropped[why] = m.dropped.WithLabelValues(id, why)
 	}
 	for _, st := range []aggregation.VoteStatus{aggregation.Counted, aggregation.Moved, aggregation.Repeated} {
-		sm.votes[st] = m.votes.WithLabelValues(s.id, st.String())
+		sm.votes[st] = m.votes.WithLabelValues(id, st.String())
 	}
 	return sm
+}
+
+// dropShard forgets the counters of a shard that is no longer in the configuration,
+// so that they do not become more with every reload.
+func (m *metrics) dropShard(id string) {
+	for _, v := range []*prometheus.CounterVec{m.sends, m.dropped, m.votes, m.reports, m.throttle} {
+		v.DeletePartialMatch(prometheus.Labels{"shard": id})
+	}
 }
 
 func (m *metrics) request(outcome Reason, d time.Duration) {
@@ -177,17 +186,17 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
 	srv := c.server
-	for _, d := range srv.topology.dons {
+	for _, d := range srv.current().topology.dons {
 		for _, sh := range d.shards {
-			n := float64(sh.connected.Load())
+			n := float64(sh.connected())
 			gauge(descSessions, n, sh.id)
 			gauge(descMargin, n-float64(sh.threshold), sh.id)
-			for _, nd := range sh.nodes {
+			for i, nd := range sh.nodes {
 				nd.mu.Lock()
 				skew := nd.skew
 				nd.mu.Unlock()
-				gauge(descSkew, skew.Seconds(), sh.id, nd.name)
-				gauge(descUp, truth(nd.session.Load() != nil), sh.id, nd.name)
+				gauge(descSkew, skew.Seconds(), sh.id, sh.names[i])
+				gauge(descUp, truth(nd.live() != nil), sh.id, sh.names[i])
 			}
 		}
 	}

@@ -131,7 +131,7 @@ func (r *flightRegistry) find(id, workflowID string, n *node) (*flight, int, str
 // shardOf is the index of n's shard among the flight's; -1: n has no vote in it.
 func (f *flight) shardOf(n *node) int {
 	for i := range f.shards {
-		if f.shards[i].shard == n.shard {
+		if f.shards[i].roster.index(n) >= 0 {
 			return i
 		}
 	}
@@ -143,6 +143,7 @@ func (f *flight) awaits(shardIndex int, n *node) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	fs := &f.shards[shardIndex]
-	p := fs.deliveries[n.index].phase()
-	return (p == phaseWritten || p == phaseWriting) && fs.votes[n.index] == nil
+	j := fs.roster.index(n)
+	p := fs.deliveries[j].phase()
+	return (p == phaseWritten || p == phaseWriting) && fs.votes[j] == nil
 }

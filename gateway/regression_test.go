@@ -248,7 +248,7 @@ func TestLateAnswersAreCheap(t *testing.T) {
 	r := newRig(t, rigSpec{})
 	w := theWorkflow()
 	r.connect("don", 0, []workflow.Metadata{w}, silent)
-	s := r.srv.topology.shards["don"].nodes[0].session.Load()
+	s := r.srv.current().topology.shards["don"].nodes[0].session.Load()
 	resp, err := jsonrpc.DecodeResponse([]byte(`{"jsonrpc":"2.0","id":"unknown","method":"","result":{"workflow_id":17}}`))
 	require.NoError(t, err)
 	r.svc().answer(s, &resp)
@@ -267,8 +267,8 @@ func TestEveryFirstPullCounts(t *testing.T) {
 		wg.Go(func() { r.connect("don", i, []workflow.Metadata{w}, nil) })
 	}
 	wg.Wait()
-	r.eventually(func() bool { return testutil.ToFloat64(r.srv.topology.shards["don"].m.reports) == nodes }, "a node's report is missing")
-	require.Zero(t, testutil.ToFloat64(r.srv.topology.shards["don"].m.dropped[dropLate]))
+	r.eventually(func() bool { return testutil.ToFloat64(r.srv.current().topology.shards["don"].m.reports) == nodes }, "a node's report is missing")
+	require.Zero(t, testutil.ToFloat64(r.srv.current().topology.shards["don"].m.dropped[dropLate]))
 }
 
 // A refused request whose declared body never comes does not hold its connection.

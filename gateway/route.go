@@ -40,7 +40,7 @@ const (
 func (srv *Server) route(s *session, data []byte) {
 	defer func() {
 		if p := recover(); p != nil {
-			srv.log.Error("panic on a node's message", zap.Any("panic", p), zap.String("node", s.node.name), zap.Stack("stack"))
+			srv.log.Error("panic on a node's message", zap.Any("panic", p), zap.String("node", s.node.name()), zap.Stack("stack"))
 			srv.malformed(s, "panic")
 		}
 	}()
@@ -108,7 +108,7 @@ func (srv *Server) admit(s *session) bool {
 // ends the session.
 func (srv *Server) malformed(s *session, why string) {
 	srv.drop(s, dropMalformed)
-	srv.log.Debug("malformed message", zap.String("shard", s.node.shard.id), zap.String("node", s.node.name), zap.String("why", why))
+	srv.log.Debug("malformed message", zap.String("shard", s.node.shard.id), zap.String("node", s.node.name()), zap.String("why", why))
 	if s.malformed.add(time.Now()) {
 		s.stop(websocket.ClosePolicyViolation, "malformed")
 	}

@@ -20,12 +20,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
-	"golang.org/x/net/netutil"
 
 	"dongate/auth"
 	"dongate/config"
-	"dongate/egress"
 	"dongate/jsonrpc"
+	"dongate/ratelimit"
 )
 
 // maxHeaderBytes caps a request's header at 32 kB (protocol §2); net/http allows
@@ -52,6 +51,10 @@ type Options struct {
 	Relayer *Relayer
 	// Metrics is what /metrics shows; the gateway adds its own. nil: nothing but those.
 	Metrics *prometheus.Registry
+	// Reload reads the configuration file again and has it applied with
+	// [Server.Reload]. POST /reload of the admin listener calls it; nil: there is no
+	// such path.
+	Reload func() *Reloaded
 	// Connect opens the connections of actions, to addresses that have passed
 	// every check; nil: TCP, after names were looked up.
 	Connect func(ctx context.Context, address netip.AddrPort) (net.Conn, error)
@@ -61,27 +64,33 @@ type Options struct {
 // and perhaps one for the relayer around the services of its configuration. See the package
 // documentation for who calls whom. Its methods are safe for concurrent use.
 type Server struct {
-	config   *config.Config
+	config   *config.Config // as of the start: for what no reload changes
 	options  Options
 	log      *zap.Logger
 	metrics  *metrics
 	claims   auth.Claims
-	topology *topology
 	services map[string]*service
-	methods  string // for error texts
-	egress   *egress.Client
+	serves   map[string]*service // by the DONs' names
+	methods  string              // for error texts
 	clients  *clientEndpoint
 	nodes    *nodeEndpoint
 
+	addresses *ratelimit.Limiter // of client addresses; see admitAddress
+
+	snapshot  atomic.Pointer[snapshot]
+	reloading sync.Mutex    // held while a configuration is put in place
+	asked     chan struct{} // capacity 1: a request to reload is under way
+
 	started  time.Time
-	draining atomic.Bool
+	leaving  atomic.Bool   // readiness is off
+	draining atomic.Bool   // new requests are refused; leaving, too
 	killed   chan struct{} // closed when open requests are given up
 	large    chan struct{} // places for decoding and digesting large messages of nodes
 	killOnce sync.Once
 	stop     context.CancelFunc
 	running  sync.WaitGroup
 
-	listeners map[string]net.Listener
+	listeners map[string]*connections
 	servers   map[string]*http.Server
 }
 
@@ -92,8 +101,9 @@ func New(o Options) (*Server, error) {
 	}
 	srv := &Server{
 		config: o.Config, options: o, log: o.Log, metrics: newMetrics(o.Metrics), claims: o.Claims,
-		services: map[string]*service{}, started: time.Now(), killed: make(chan struct{}), large: make(chan struct{}, largePlaces()),
-		listeners: map[string]net.Listener{}, servers: map[string]*http.Server{},
+		services: map[string]*service{}, serves: map[string]*service{}, started: time.Now(), killed: make(chan struct{}), large: make(chan struct{}, largePlaces()),
+		listeners: map[string]*connections{}, servers: map[string]*http.Server{}, asked: make(chan struct{}, 1),
+		addresses: ratelimit.New(ratelimit.Options{MaxSenders: maxAddresses}),
 	}
 	if srv.log == nil {
 		srv.log = zap.NewNop()
@@ -101,28 +111,22 @@ func New(o Options) (*Server, error) {
 	if srv.claims == nil {
 		srv.claims = auth.NewMemoryClaims(auth.MemoryOptions{})
 	}
-	ec, err := egress.FromConfig(o.Config.HTTPClient, o.Version)
-	if err == nil {
-		ec.OnPanic = func(stack []byte) { srv.log.Error("panic in an outbound request", zap.ByteString("stack", stack)) }
-		for _, s := range o.Config.Services { // twice as many as calls under way: some idle ones are kept
-			ec.MaxConns += 2 * s.Handler.MaxConcurrentActions
-		}
-		ec.MaxConns = max(ec.MaxConns, egress.DefaultMaxConns)
-		ec.Connect = o.Connect
-		srv.egress, err = egress.New(ec)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("httpClientConfig: %w", err)
-	}
-	srv.topology = newTopology(o.Config, srv.metrics)
 	var methods []string
 	for _, c := range o.Config.Services {
-		svc := newService(srv, c, srv.claims)
+		svc := newService(srv, c.Name, srv.claims)
 		srv.services[c.Name] = svc
+		for _, name := range c.DONs {
+			srv.serves[name] = svc
+		}
 		methods = append(methods, svc.method)
 	}
 	slices.Sort(methods)
 	srv.methods = strings.Join(methods, ", ")
+	first, err := srv.prepare(o.Config, nil)
+	if err != nil {
+		return nil, err
+	}
+	srv.apply(first, nil)
 	srv.clients = newClientEndpoint(srv)
 	srv.nodes = newNodeEndpoint(srv)
 	srv.metrics.registry.MustRegister(&stateCollector{srv})
@@ -135,16 +139,6 @@ func New(o Options) (*Server, error) {
 const largeMessage = 64 << 10
 
 func largePlaces() int { return max(1, runtime.GOMAXPROCS(0)/2) }
-
-// tolerance is how far in the future a token may have been issued: the most
-// generous service's, for checks made before the service is known.
-func (srv *Server) tolerance() time.Duration {
-	var t time.Duration
-	for _, svc := range srv.services {
-		t = max(t, svc.config.JWTIssuedAtTolerance)
-	}
-	return t
-}
 
 // The names of the listeners.
 const (
@@ -162,7 +156,7 @@ func (srv *Server) Start() error {
 	srv.stop = cancel
 	user, node := &srv.config.UserServer, &srv.config.NodeServer
 	err := srv.listen(UserListener, &user.Listener, user.MaxConnections, &http.Server{
-		Handler:           withReadDeadline(user.ReadTimeout, srv.withRelayer(withCORS(user, srv.clients))),
+		Handler:           withReadDeadline(user.ReadTimeout, srv.withRelayer(srv.withCORS(srv.clients))),
 		ReadHeaderTimeout: user.ReadTimeout, // the body has its own deadline
 		WriteTimeout:      user.WriteTimeout,
 		IdleTimeout:       idleTimeout,
@@ -197,7 +191,7 @@ func (srv *Server) Start() error {
 	for name, l := range srv.listeners {
 		hs := srv.servers[name]
 		srv.running.Go(func() {
-			if err := hs.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			if err := hs.Serve(l.served); !errors.Is(err, http.ErrServerClosed) && !l.isClosed() {
 				srv.log.Error("listener failed", zap.String("listener", name), zap.Error(err))
 			}
 		})
@@ -230,7 +224,7 @@ func (srv *Server) Address(listener string) string {
 // maxNodeConnections bounds the node listener: a live session and all pending
 // attempts of each node, and some room for whoever is not one.
 func (srv *Server) maxNodeConnections() int {
-	return (2+maxPendingHandshakes)*len(srv.topology.nodes) + 1024
+	return (2+maxPendingHandshakes)*len(srv.current().topology.nodes) + 1024
 }
 
 func (srv *Server) listen(name string, c *config.Listener, connections int, hs *http.Server, clientCA *x509.CertPool) error {
@@ -238,35 +232,33 @@ func (srv *Server) listen(name string, c *config.Listener, connections int, hs *
 	if open == nil {
 		open = net.Listen
 	}
-	var tlsConfig *tls.Config
-	if c.TLSEnabled {
-		cert, err := tls.LoadX509KeyPair(c.TLSCertPath, c.TLSKeyPath)
-		if err != nil {
-			return fmt.Errorf("%s listener: certificate: %w", name, err)
-		}
-		tlsConfig = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2", "http/1.1"}}
-		if hs.TLSNextProto != nil {
-			tlsConfig.NextProtos = []string{"http/1.1"}
-		}
-		if clientCA != nil {
-			tlsConfig.ClientCAs, tlsConfig.ClientAuth = clientCA, tls.RequireAndVerifyClientCert
-		}
-	}
 	l, err := open("tcp", net.JoinHostPort(c.Host, strconv.Itoa(c.Port)))
 	if err != nil {
 		return fmt.Errorf("%s listener: %w", name, err)
 	}
-	if connections > 0 {
-		l = netutil.LimitListener(l, connections)
+	tracked := newConnections(l, connections)
+	if c.TLSEnabled {
+		hs.TLSConfig = srv.tlsConfig(name, hs.TLSNextProto == nil, clientCA)
+		tracked.served = tls.NewListener(tracked, hs.TLSConfig)
 	}
-	if tlsConfig != nil {
-		hs.TLSConfig = tlsConfig
-		l = tls.NewListener(l, tlsConfig)
-	}
+	hs.ConnState = tracked.state
 	hs.MaxHeaderBytes = maxHeaderBytes
 	hs.ErrorLog = httpErrors(srv.log.With(zap.String("listener", name)))
-	srv.listeners[name], srv.servers[name] = l, hs
+	srv.listeners[name], srv.servers[name] = tracked, hs
 	return nil
+}
+
+// tlsConfig presents the certificate in effect, which a reload may have replaced.
+func (srv *Server) tlsConfig(listener string, http2 bool, clientCA *x509.CertPool) *tls.Config {
+	c := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return srv.current().certificates[listener], nil }}
+	if !http2 {
+		c.NextProtos = []string{"http/1.1"}
+	}
+	if clientCA != nil {
+		c.ClientCAs, c.ClientAuth = clientCA, tls.RequireAndVerifyClientCert
+	}
+	return c
 }
 
 func loadPool(path string) (*x509.CertPool, error) {
@@ -282,64 +274,6 @@ func loadPool(path string) (*x509.CertPool, error) {
 		return nil, fmt.Errorf("clientCAPath: %s holds no certificate", path)
 	}
 	return pool, nil
-}
-
-// Run starts the server, serves until ctx ends, and drains.
-func (srv *Server) Run(ctx context.Context) error {
-	if err := srv.Start(); err != nil {
-		return err
-	}
-	<-ctx.Done()
-	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), srv.config.ShutdownTimeout)
-	defer cancel()
-	return srv.Shutdown(drain)
-}
-
-// answerGrace is what is left for writing answers once open requests were given
-// up at the deadline.
-const answerGrace = 2 * time.Second
-
-// Shutdown drains: new requests get 503 `draining` while open ones finish; at
-// ctx's end those left are answered `draining`, saying that they may have run.
-// Sessions are then closed with 1001. It returns when every goroutine of the
-// server has ended.
-func (srv *Server) Shutdown(ctx context.Context) error {
-	srv.log.Info("draining", zap.Int("open", srv.openRequests()))
-	srv.draining.Store(true)
-	srv.clients.await(ctx.Done())
-	srv.killOnce.Do(func() { close(srv.killed) })
-	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerGrace)
-	defer cancel()
-	var errs []error
-	for _, name := range []string{UserListener, RelayerListener, NodeListener} {
-		if hs := srv.servers[name]; hs != nil {
-			if hs.Shutdown(grace) != nil { // connections that never sent a request, or do not read their answer
-				errs = append(errs, hs.Close())
-			}
-		}
-	}
-	srv.nodes.close()
-	srv.egress.Close()
-	for _, svc := range srv.services {
-		svc.actions.stop() // no session is left that could be answered, or could ask
-	}
-	if hs := srv.servers[AdminListener]; hs != nil {
-		errs = append(errs, hs.Close())
-	}
-	if srv.stop != nil {
-		srv.stop()
-	}
-	srv.running.Wait()
-	srv.log.Info("stopped")
-	return errors.Join(errs...)
-}
-
-func (srv *Server) openRequests() int {
-	n := 0
-	for _, svc := range srv.services {
-		n += svc.flights.len()
-	}
-	return n
 }
 
 // logFailure records what the caller is not told. Refusals that are the caller's

@@ -24,8 +24,6 @@ type service struct {
 	server *Server
 	name   string
 	method string // the one method clients call: name + ".execute"
-	config config.Handler
-	dons   []*don
 
 	users   *ratelimit.UserLimiter
 	unasked *ratelimit.NodeLimiter // for what nodes send without having been asked
@@ -33,6 +31,7 @@ type service struct {
 	flights *flightRegistry
 	open    *byteBudget
 	actions *actions
+	changed chan struct{} // capacity 1: run is to look at the configuration again
 
 	metaMu   sync.Mutex // guards metadata; held for its pure operations only
 	metadata *aggregation.Metadata
@@ -44,60 +43,74 @@ type service struct {
 // metadata, so clients cannot invent them.
 const maxOwners = 100_000
 
-func newService(srv *Server, c config.Service, claims auth.Claims) *service {
-	h := c.Handler
+// newService returns a service that has no DON until apply gives it some.
+func newService(srv *Server, name string, claims auth.Claims) *service {
 	svc := &service{
-		server: srv, name: c.Name, method: c.Name + ".execute", config: h, claims: claims,
-		flights: newFlightRegistry(), open: newByteBudget(h.MaxOpenBytes),
-		users: ratelimit.NewUser(ratelimit.UserOptions{
-			Global: rate(h.UserRate.Global), PerSender: rate(h.UserRate.PerSender),
-			PerWorkflow: rate(h.UserRate.PerWorkflow), MaxKeys: maxOwners,
-		}),
-		unasked: ratelimit.NewNode(ratelimit.NodeOptions{
-			PerNode: rate(h.NodeRate.PerSender), PerShard: rate(h.NodeRate.Global), MaxKeys: len(srv.topology.nodes),
-		}),
+		server: srv, name: name, method: name + ".execute", claims: claims,
+		flights: newFlightRegistry(), open: newByteBudget(0),
+		users:   ratelimit.NewUser(ratelimit.UserOptions{MaxKeys: maxOwners}),
+		unasked: ratelimit.NewNode(ratelimit.NodeOptions{}),
+		changed: make(chan struct{}, 1),
 	}
-	served := map[string]bool{}
-	for _, name := range c.DONs {
-		served[name] = true
-	}
-	var specs []aggregation.DONSpec
-	for _, d := range srv.topology.dons {
-		if !served[d.name] {
-			continue
-		}
-		svc.dons = append(svc.dons, d)
-		spec := aggregation.DONSpec{Name: d.name}
-		for _, sh := range d.shards {
-			sh.service = svc
-			nodes := make([]string, len(sh.nodes))
-			for i, n := range sh.nodes {
-				nodes[i] = n.key
-			}
-			spec.Shards = append(spec.Shards, aggregation.ShardSpec{ID: sh.id, F: d.f, Nodes: nodes})
-		}
-		specs = append(specs, spec)
-	}
-	svc.metadata = aggregation.NewMetadata(aggregation.MetadataConfig{
-		DONs: specs, MaxPerNode: h.MaxWorkflowsPerNode, MaxBytes: h.MaxMetadataBytes, Expiry: h.CleanUpPeriod,
-	})
+	svc.metadata = aggregation.NewMetadata(aggregation.MetadataConfig{})
 	svc.view.Store(svc.metadata.View())
-	svc.actions = newActions(svc, srv.egress)
+	svc.actions = newActions(svc)
 	return svc
+}
+
+// config is the handler's configuration in effect. Whoever needs several members
+// that belong together asks once; an open request keeps that of its flight.
+func (svc *service) config() *config.Handler { return svc.server.current().handlers[svc.name] }
+
+// apply puts the limits of the configuration s in place, and its DONs.
+func (svc *service) apply(s *snapshot, now time.Time) {
+	h := s.handlers[svc.name]
+	svc.users.SetRates(rate(h.UserRate.Global), rate(h.UserRate.PerSender), rate(h.UserRate.PerWorkflow), now)
+	svc.unasked.SetMaxKeys(len(s.topology.nodes))
+	svc.unasked.SetRates(rate(h.NodeRate.PerSender), rate(h.NodeRate.Global), now)
+	svc.open.setLimit(h.MaxOpenBytes)
+	svc.actions.slots.setMost(h.MaxConcurrentActions)
+	svc.actions.cache.SetBounds(h.OutboundRequestCacheTTL, h.MaxCacheBytes)
+	svc.withMetadata(func(m *aggregation.Metadata) {
+		m.SetBounds(h.MaxWorkflowsPerNode, h.MaxMetadataBytes, h.CleanUpPeriod, now)
+		m.SetDONs(s.topology.specs(svc), now)
+	})
+	for _, n := range s.topology.nodes {
+		if session := n.session.Load(); session != nil && n.shard.service == svc {
+			session.repace.Store(true)
+			session.queue.signal()
+		}
+	}
+	select {
+	case svc.changed <- struct{}{}:
+	default:
+	}
 }
 
 func rate(r config.Rate) ratelimit.Rate { return ratelimit.Rate{RPS: r.RPS, Burst: r.Burst} }
 
 // run drops what expired from the view and the cache, until ctx ends.
 func (svc *service) run(ctx context.Context) {
-	ticker := time.NewTicker(svc.config.MetadataAggregationInterval)
+	h := svc.config()
+	ticker := time.NewTicker(h.MetadataAggregationInterval)
 	defer ticker.Stop()
-	sweep := time.NewTicker(svc.config.CleanUpPeriod)
+	sweep := time.NewTicker(h.CleanUpPeriod)
 	defer sweep.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-svc.changed:
+			// A reload that leaves an interval as it was does not put off its end, or a
+			// gateway that is reloaded often would never clean up.
+			now := svc.config()
+			if now.MetadataAggregationInterval != h.MetadataAggregationInterval {
+				ticker.Reset(now.MetadataAggregationInterval)
+			}
+			if now.CleanUpPeriod != h.CleanUpPeriod {
+				sweep.Reset(now.CleanUpPeriod)
+			}
+			h = now
 		case now := <-sweep.C:
 			svc.actions.cache.Sweep(now)
 		case now := <-ticker.C:
@@ -221,7 +234,7 @@ func (svc *service) pulled(s *session, r *jsonrpc.Response) {
 		w, err := workflow.DecodeMetadata(e)
 		if err != nil {
 			bad = true
-			svc.server.log.Debug("bad metadata", zap.String("node", s.node.name), zap.Error(err))
+			svc.server.log.Debug("bad metadata", zap.String("node", s.node.name()), zap.Error(err))
 			continue
 		}
 		reports = append(reports, w)
@@ -240,12 +253,19 @@ func (svc *service) pulled(s *session, r *jsonrpc.Response) {
 // nodeConnected gives a node that has just connected the requests that are open.
 func (svc *service) nodeConnected(n *node) {
 	for _, f := range svc.flights.all() {
-		f.nodeConnected(n.shard, n)
+		f.nodeConnected(n)
 	}
 }
 
 func (svc *service) nodeDisconnected(n *node) {
 	for _, f := range svc.flights.all() {
 		f.nodeDisconnected(n.shard)
+	}
+}
+
+// nodeRemoved takes a node's votes out of the requests that are open.
+func (svc *service) nodeRemoved(n *node) {
+	for _, f := range svc.flights.all() {
+		f.nodeRemoved(n)
 	}
 }

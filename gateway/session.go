@@ -34,6 +34,7 @@ type session struct {
 	closing  atomic.Pointer[closeReason]
 	done     chan struct{} // closed when the session is to end
 	stopOnce sync.Once
+	repace   atomic.Bool // the intervals of pulls may have changed
 
 	malformed malformedWindow // of the reading goroutine
 
@@ -108,7 +109,7 @@ func (s *session) run() {
 // recovered ends the session that panicked, and nothing else.
 func (s *session) recovered(what string) {
 	if p := recover(); p != nil {
-		s.server.log.Error(what, zap.Any("panic", p), zap.String("node", s.node.name), zap.Stack("stack"))
+		s.server.log.Error(what, zap.Any("panic", p), zap.String("node", s.node.name()), zap.Stack("stack"))
 		s.stop(websocket.CloseInternalServerErr, "panic")
 		_ = s.conn.NetConn().Close()
 	}
@@ -198,6 +199,9 @@ func (s *session) write() {
 			phase = 0
 		}
 		if err == nil {
+			if s.repace.Swap(false) {
+				pull.repace(time.Now())
+			}
 			err = pull.run(time.Now())
 		}
 		if err != nil {
@@ -283,6 +287,7 @@ func (s *session) writeClose() {
 type pullSchedule struct {
 	session *session
 	service *service
+	every   time.Duration
 	begin   time.Time // next pull
 	end     time.Time // when the open pull times out; zero: none open
 	next    time.Time // the earlier of both; zero: the node's DON has no service
@@ -297,18 +302,37 @@ func (s *session) pullSchedule() *pullSchedule {
 	return p
 }
 
+// repace follows a changed interval: with a pull at once, or, as a pull that is open
+// is to have its time, the new interval after now. So that what a node reports lives
+// on though it now expires sooner.
+func (p *pullSchedule) repace(now time.Time) {
+	if p.service == nil || p.every == p.service.config().MetadataPullInterval {
+		return
+	}
+	p.every = p.service.config().MetadataPullInterval
+	p.begin = now
+	if !p.end.IsZero() {
+		p.begin = now.Add(p.every)
+		p.next = p.end
+	}
+	if p.end.IsZero() || p.begin.Before(p.next) {
+		p.next = p.begin
+	}
+}
+
 func (p *pullSchedule) run(now time.Time) error {
 	if p.service == nil || now.Before(p.next) {
 		return nil
 	}
-	s, cfg := p.session, &p.service.config
+	s, cfg := p.session, p.service.config()
 	if !p.end.IsZero() && (!now.Before(p.end) || !now.Before(p.begin)) {
 		p.service.endPull(s, now)
 		p.end = time.Time{}
 	}
 	if !now.Before(p.begin) {
 		id := pullPrefix + uuid.NewString()
-		p.begin = now.Add(cfg.MetadataPullInterval)
+		p.every = cfg.MetadataPullInterval
+		p.begin = now.Add(p.every)
 		p.next = p.begin
 		if !p.service.beginPull(s, id, now) {
 			return nil // replaced: this session is about to end
@@ -326,21 +350,25 @@ func (p *pullSchedule) run(now time.Time) error {
 	return nil
 }
 
+// endRemoved ends the session of a node that a reload took out of the configuration.
+const endRemoved = "removed"
+
 // connected makes s the node's live session, ending an older one, and gives it
 // the requests that are open.
 func (srv *Server) connected(s *session) {
 	n := s.node
 	old := n.session.Swap(s)
-	if old == nil {
-		n.shard.connected.Add(1)
-	} else {
+	if old != nil {
 		old.stop(websocket.CloseNormalClosure, "replaced")
 	}
-	srv.log.Info("node connected", zap.String("shard", n.shard.id), zap.String("node", n.name))
+	srv.log.Info("node connected", zap.String("shard", n.shard.id), zap.String("node", n.name()))
 	if n.shard.service != nil {
 		n.shard.service.nodeConnected(n)
 	}
 	n.unpark()
+	if n.removed.Load() { // by a reload during the handshake
+		s.stop(websocket.ClosePolicyViolation, endRemoved)
+	}
 }
 
 // disconnected forgets s unless a newer session has replaced it.
@@ -352,11 +380,8 @@ func (srv *Server) disconnected(s *session) {
 	if svc := n.shard.service; svc != nil {
 		svc.abandonPull(s)
 	}
-	if !replaced {
-		n.shard.connected.Add(-1)
-		if n.shard.service != nil {
-			n.shard.service.nodeDisconnected(n)
-		}
+	if !replaced && n.shard.service != nil {
+		n.shard.service.nodeDisconnected(n)
 	}
-	srv.log.Info("node disconnected", zap.String("shard", n.shard.id), zap.String("node", n.name), zap.String("reason", label))
+	srv.log.Info("node disconnected", zap.String("shard", n.shard.id), zap.String("node", n.name()), zap.String("reason", label))
 }

@@ -21,9 +21,8 @@ type actionOwner struct {
 // actionSlots counts the upstream calls under way. Taking one never waits. Safe
 // for concurrent use.
 type actionSlots struct {
-	most int
-
 	mu     sync.Mutex
+	most   int
 	total  int
 	nodes  map[*node]int
 	owners map[actionOwner]*ownerSlots
@@ -38,6 +37,13 @@ type ownerSlots struct {
 
 func newActionSlots(most int) *actionSlots {
 	return &actionSlots{most: most, nodes: map[*node]int{}, owners: map[actionOwner]*ownerSlots{}}
+}
+
+// setMost changes the most calls at one time. Those under way past it go on.
+func (s *actionSlots) setMost(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.most = n
 }
 
 // take takes a slot for a call of n on behalf of o, or says which bound is

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 
 	"dongate/aggregation"
 	"dongate/auth"
+	"dongate/config"
 	"dongate/jsonrpc"
 	"dongate/workflow"
 )
@@ -23,10 +25,14 @@ import (
 // batch.
 type call struct {
 	request  jsonrpc.Request
+	snapshot *snapshot   // the configuration that it keeps to
 	header   *auth.Token // a header token that passed the checks needing no body
 	deadline time.Time   // requestTimeoutMillis after the request came
 	held     *work       // given back before the wait for the nodes
 }
+
+// config is the handler's configuration for this request.
+func (c *call) config(svc *service) *config.Handler { return c.snapshot.handlers[svc.name] }
 
 // execute runs one trigger to its answer, in the order of protocol §2: method,
 // params, workflow, signature, authorisation, replay, limits, claim, dispatch.
@@ -40,7 +46,7 @@ func (svc *service) execute(ctx context.Context, c *call) ([]byte, Reason, *fail
 	if err := jsonrpc.CheckExactNumbers(c.request.Params); err != nil {
 		return nil, "", fail(ReasonInvalidParams, "%v", err)
 	}
-	w, f := svc.lookup(&params.Workflow)
+	w, f := svc.lookup(&params.Workflow, c.snapshot.topology)
 	if f != nil {
 		return nil, "", f
 	}
@@ -74,7 +80,7 @@ func overloaded(message string) *failure {
 
 // lookup finds the workflow a request selects. An id that comes with owner, name
 // and tag must agree with them.
-func (svc *service) lookup(r *workflow.Reference) (*aggregation.Workflow, *failure) {
+func (svc *service) lookup(r *workflow.Reference, t *topology) (*aggregation.Workflow, *failure) {
 	v := svc.view.Load()
 	var w *aggregation.Workflow
 	if r.ID != "" {
@@ -82,7 +88,7 @@ func (svc *service) lookup(r *workflow.Reference) (*aggregation.Workflow, *failu
 	} else {
 		w = v.ByReference(r.Owner, workflow.HashName(r.Name), r.Tag)
 	}
-	if w == nil {
+	if w == nil || !slices.ContainsFunc(w.Shards, func(id string) bool { return t.shards[id] != nil }) {
 		return nil, fail(ReasonWorkflowNotFound, "Workflow not found: too few nodes vouch for %s; check the selector, or wait until the DON has registered it", selected(r))
 	}
 	if (r.Owner != "" && r.Owner != w.Owner) || (r.Name != "" && workflow.HashName(r.Name) != w.NameHash) || (r.Tag != "" && r.Tag != w.Tag) {
@@ -102,16 +108,16 @@ func selected(r *workflow.Reference) string {
 // authorise checks the token and that its signer may run the workflow. What is
 // cheap comes first: the digest, which costs with the body's size, comes last.
 func (svc *service) authorise(c *call, w *aggregation.Workflow) (*auth.Token, common.Address, *failure) {
-	token := c.header
+	token, tolerance := c.header, c.config(svc).JWTIssuedAtTolerance
 	if c.request.Auth != "" {
 		var err error
-		if token, err = auth.ParseToken(c.request.Auth, time.Now(), svc.config.JWTIssuedAtTolerance); err != nil {
+		if token, err = auth.ParseToken(c.request.Auth, time.Now(), tolerance); err != nil {
 			return nil, common.Address{}, unauthorized(err)
 		}
 	}
-	if token != nil && token.IssuedAt.After(time.Now().Add(svc.config.JWTIssuedAtTolerance)) {
+	if token != nil && token.IssuedAt.After(time.Now().Add(tolerance)) {
 		// A header token was checked before its service was known.
-		return nil, common.Address{}, fail(ReasonUnauthorized, "Auth failure: JWT iat is more than %v in the future: check the clock", svc.config.JWTIssuedAtTolerance)
+		return nil, common.Address{}, fail(ReasonUnauthorized, "Auth failure: JWT iat is more than %v in the future: check the clock", tolerance)
 	}
 	if token == nil {
 		return nil, common.Address{}, fail(ReasonUnauthorized, "Auth failure: JWT missing; send it as `Authorization: Bearer <jwt>` or in the member `auth`")
@@ -176,9 +182,9 @@ func (svc *service) claim(ctx context.Context, w *aggregation.Workflow, signer c
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), c.deadline)
 	defer cancel()
 	outcome, previous, err := svc.claims.Claim(ctx, auth.Claim{
-		Signer: signer, TokenID: t.ID, TokenUntil: t.Expires, KeepUntil: time.Now().Add(svc.config.JWTReplayPeriod),
+		Signer: signer, TokenID: t.ID, TokenUntil: t.Expires, KeepUntil: time.Now().Add(c.config(svc).JWTReplayPeriod),
 		WorkflowID: w.ID, RequestID: c.request.ID,
-		RequestUntil: c.deadline.Add(svc.config.RequestIDPeriod()),
+		RequestUntil: c.deadline.Add(c.config(svc).RequestIDPeriod()),
 	})
 	switch {
 	case errors.Is(err, auth.ErrClaimExpired):
@@ -261,30 +267,30 @@ func (svc *service) encode(r *jsonrpc.Request, p *workflow.TriggerParams, w *agg
 func (svc *service) newFlight(c *call, w *aggregation.Workflow, m *websocket.PreparedMessage, size int) *flight {
 	now := time.Now()
 	f := &flight{
-		service: svc, id: c.request.ID, workflow: w, prepared: m, size: size,
+		service: svc, config: c.config(svc), id: c.request.ID, workflow: w, prepared: m, size: size,
 		started: now, poke: make(chan struct{}, 1),
 	}
-	f.deadline = now.Add(svc.config.MaxTriggerRequestDuration)
+	f.deadline = now.Add(f.config.MaxTriggerRequestDuration)
 	if c.deadline.Before(f.deadline) {
 		f.deadline = c.deadline
 	}
 	var sizes []aggregation.ShardSize
 	for _, id := range w.Shards {
-		sh := svc.server.topology.shards[id]
-		if sh == nil {
+		r := c.snapshot.topology.shards[id]
+		if r == nil {
 			continue
 		}
-		fs := flightShard{shard: sh, deliveries: make([]delivery, len(sh.nodes)), votes: make([]*answer, len(sh.nodes))}
+		fs := flightShard{roster: r, deliveries: make([]delivery, len(r.nodes)), votes: make([]*answer, len(r.nodes))}
 		for j := range fs.deliveries {
 			d := &fs.deliveries[j]
 			d.flight, d.shard, d.node = f, len(f.shards), j
 		}
 		f.shards = append(f.shards, fs)
-		sizes = append(sizes, aggregation.ShardSize{N: len(sh.nodes), Threshold: sh.threshold})
+		sizes = append(sizes, aggregation.ShardSize{N: len(r.nodes), Threshold: r.threshold})
 	}
 	f.trigger = aggregation.NewTrigger(aggregation.TriggerConfig{
 		Shards: sizes, Start: now, Deadline: f.deadline,
-		Grace: svc.config.NoQuorumGrace, Unavailable: svc.config.DONUnavailable,
+		Grace: f.config.NoQuorumGrace, Unavailable: f.config.DONUnavailable,
 	}, make([]int, len(sizes)))
 	return f
 }
@@ -303,7 +309,7 @@ func (svc *service) fly(ctx context.Context, f *flight) ([]byte, Reason, *failur
 	if failed == nil {
 		state = auth.StateAnswered
 	}
-	until := time.Now().Add(svc.config.RequestIDPeriod())
+	until := time.Now().Add(f.config.RequestIDPeriod())
 	svc.claims.End(f.workflow.ID, f.id, state, body, until, func(err error) {
 		if err != nil {
 			svc.server.log.Error("request id not closed", zap.Error(err), zap.String("workflow", f.workflow.ID))
@@ -332,7 +338,7 @@ func (svc *service) conclude(f *flight, d aggregation.Decision) ([]byte, Reason,
 		return nil, "", &failure{reason: ReasonTimeout, data: &failureData{Shards: f.states()},
 			message: "no quorum before the deadline; the request may still run, use a new id to try again"}
 	case aggregation.Unavailable:
-		return nil, "", &failure{reason: ReasonDONUnavailable, retryAfter: svc.config.DONUnavailable,
+		return nil, "", &failure{reason: ReasonDONUnavailable, retryAfter: f.config.DONUnavailable,
 			message: "no node of the workflow's DON is connected; " + f.mayHaveRun() + "; try again with a new id and token"}
 	case outcomeKilled:
 		return nil, "", &failure{reason: ReasonDraining, retryAfter: time.Second,

@@ -219,7 +219,7 @@ func TestRetrySchedule(t *testing.T) {
 		nodes := r.connectEach("don", []workflow.Metadata{w}, (*testNode).accept, (*testNode).accept, nil, nil)
 		r.awaitWorkflow(w.Selector.WorkflowID)
 		tries := func() int {
-			return int(testutil.ToFloat64(r.srv.topology.shards["don"].m.sends.noSession))
+			return int(testutil.ToFloat64(r.srv.current().topology.shards["don"].m.sends.noSession))
 		}
 		done := make(chan *clientAnswer, 1)
 		start := time.Now()
@@ -370,10 +370,14 @@ func TestSharedJTIAndSharedID(t *testing.T) {
 	}
 	// An error without a workflow counts for none of several open requests.
 	nodes[0].send([]byte(`{"jsonrpc":"2.0","id":"same","method":"","error":{"code":1,"message":"whose?"}}`))
-	r.eventually(func() bool { return testutil.ToFloat64(r.srv.topology.shards["don"].m.dropped[dropForeign]) == 1 }, "foreign answer counted")
+	r.eventually(func() bool {
+		return testutil.ToFloat64(r.srv.current().topology.shards["don"].m.dropped[dropForeign]) == 1
+	}, "foreign answer counted")
 	// An answer naming another workflow is dropped and counted.
 	nodes[0].send([]byte(`{"jsonrpc":"2.0","id":"same","method":"","result":{"workflow_id":"0x3"}}`))
-	r.eventually(func() bool { return testutil.ToFloat64(r.srv.topology.shards["don"].m.dropped[dropForeign]) == 2 }, "foreign answer counted")
+	r.eventually(func() bool {
+		return testutil.ToFloat64(r.srv.current().topology.shards["don"].m.dropped[dropForeign]) == 2
+	}, "foreign answer counted")
 	close(release)
 	got := map[string]bool{}
 	for range 2 {
@@ -388,7 +392,9 @@ func TestSharedJTIAndSharedID(t *testing.T) {
 	}
 	// A late answer reaches nothing.
 	nodes[0].send([]byte(`{"jsonrpc":"2.0","id":"same","method":"","result":{"workflow_id":"0x1"}}`))
-	r.eventually(func() bool { return testutil.ToFloat64(r.srv.topology.shards["don"].m.dropped[dropLate]) >= 1 }, "late answer counted")
+	r.eventually(func() bool {
+		return testutil.ToFloat64(r.srv.current().topology.shards["don"].m.dropped[dropLate]) >= 1
+	}, "late answer counted")
 }
 
 // conformance: 5.id.reserved
@@ -485,7 +491,9 @@ func TestSuperfluousVotes(t *testing.T) {
 	r.awaitWorkflow(w.Selector.WorkflowID)
 	done := make(chan *clientAnswer, 1)
 	go func() { done <- r.trigger(w, "") }()
-	r.eventually(func() bool { return testutil.ToFloat64(r.srv.topology.shards["don"].m.dropped[dropSuperfluous]) == 12 }, "12 superfluous")
+	r.eventually(func() bool {
+		return testutil.ToFloat64(r.srv.current().topology.shards["don"].m.dropped[dropSuperfluous]) == 12
+	}, "12 superfluous")
 	close(release)
 	require.Equal(t, 200, (<-done).status)
 }

@@ -28,11 +28,16 @@ type bucket struct {
 }
 
 func (t *tier) init(o Tier) {
-	t.rate, t.maxKeys, t.buckets = o.Rate, o.MaxKeys, map[string]*bucket{}
-	if t.maxKeys <= 0 {
+	t.rate, t.buckets = o.Rate, map[string]*bucket{}
+	t.setMaxKeys(o.MaxKeys)
+	t.ring.prev, t.ring.next = &t.ring, &t.ring
+}
+
+func (t *tier) setMaxKeys(n int) {
+	t.maxKeys = n
+	if n <= 0 {
 		t.maxKeys = DefaultMaxKeys
 	}
-	t.ring.prev, t.ring.next = &t.ring, &t.ring
 }
 
 // wait returns how long the key has to wait for a token; 0 if it has one.

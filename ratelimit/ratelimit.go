@@ -172,6 +172,15 @@ func NewNode(o NodeOptions) *NodeLimiter {
 	return &NodeLimiter{NewKeyed(Tier{o.PerNode, o.MaxKeys}, Tier{o.PerShard, o.MaxKeys})}
 }
 
+// SetMaxKeys changes the most nodes and shards remembered (see Tier.MaxKeys). Where more are held than n, their number no longer grows.
+func (l *NodeLimiter) SetMaxKeys(n int) {
+	l.keyed.mu.Lock()
+	defer l.keyed.mu.Unlock()
+	for i := range l.keyed.tiers {
+		l.keyed.tiers[i].setMaxKeys(n)
+	}
+}
+
 // Allow takes a token from the node's and from the shard's bucket or from neither; see AllowKeys.
 func (l *NodeLimiter) Allow(node, shard string, now time.Time) (ok bool, retryAfter time.Duration) {
 	ok, retryAfter, _ = l.keyed.AllowKeys(now, node, shard)

@@ -386,3 +386,22 @@ func BenchmarkFlood(b *testing.B) {
 		l.Allow(names[i%len(names)], now)
 	}
 }
+
+func TestSetMaxKeys(t *testing.T) {
+	t.Parallel()
+	l := NewNode(NodeOptions{PerNode: Rate{RPS: 0.001, Burst: 1}, MaxKeys: 1})
+	allow := func(node string) bool { ok, _ := l.Allow(node, "x", sec(0)); return ok }
+	require.True(t, allow("a"))
+	require.True(t, allow("b"))
+	require.True(t, allow("a"), "b took its place")
+	l.SetMaxKeys(3)
+	require.True(t, allow("b"))
+	require.True(t, allow("c"))
+	require.False(t, allow("a"))
+	l.SetMaxKeys(1)
+	require.True(t, allow("d"))
+	require.Equal(t, 3, l.keyed.Len(0), "no more than there were")
+	l.SetMaxKeys(0)
+	require.True(t, allow("e"))
+	require.Equal(t, 4, l.keyed.Len(0))
+}

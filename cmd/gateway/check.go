@@ -41,6 +41,11 @@ func loadConfig(w *world, cmd *cobra.Command, file string) (*loaded, error) {
 	if file == "" {
 		return nil, usage(cmd, errors.New("which configuration? give --config FILE or set "+envConfig))
 	}
+	return readConfig(w, file)
+}
+
+// readConfig is loadConfig for a file whose name is known.
+func readConfig(w *world, file string) (*loaded, error) {
 	c, err := config.Load(file, w.environ)
 	l := &loaded{file: file, config: c}
 	switch {

@@ -118,6 +118,7 @@ type fleet struct {
 	signer    auth.Signer
 	reference workflow.Reference
 	storage   map[string]any
+	environ   []string // of the gateways, besides what they need
 
 	gateways []*fleetGateway
 	refused  atomic.Int64 // replays
@@ -134,8 +135,13 @@ type fleetGateway struct {
 }
 
 func newFleet(t *testing.T, gateways int, storage map[string]any) *fleet {
+	return newFleetOf(t, gateways, 4, storage)
+}
+
+// newFleetOf is newFleet with another number of nodes.
+func newFleetOf(t *testing.T, gateways, nodes int, storage map[string]any) *fleet {
 	f := &fleet{T: t, signer: auth.NewKeySigner(simdon.Key(t.Name(), "client")), storage: storage, seen: map[string]int{}, ids: map[string]bool{}}
-	don, err := simdon.New(simdon.Config{Name: "don", Shards: 1, Nodes: 4, F: 1, Seed: t.Name(), Observe: f.observe})
+	don, err := simdon.New(simdon.Config{Name: "don", Shards: 1, Nodes: nodes, F: 1, Seed: t.Name(), Observe: f.observe})
 	require.NoError(t, err)
 	f.don = don
 	m := simdon.NewWorkflow(f.signer.Address(), "soak", "v1", f.signer.Address())
@@ -221,8 +227,9 @@ func (f *fleet) start(i int) {
 	self, err := os.Executable()
 	require.NoError(f, err)
 	g.cmd = exec.Command(self)
-	g.cmd.Args = []string{"gateway", "serve", "--config", g.file}
+	g.cmd.Args = []string{leakCheckedGateway, "serve", "--config", g.file}
 	g.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "GOCOVERDIR=" + os.Getenv("GOCOVERDIR")} // no DONGATE_… of the tests' own
+	g.cmd.Env = append(g.cmd.Env, f.environ...)
 	log, err := os.OpenFile(g.file+".log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	require.NoError(f, err)
 	defer log.Close()

@@ -34,7 +34,7 @@ var exitCodes = []struct {
 	{exitOK, "done; for serve, demo --keep and node also: ended by SIGTERM or SIGINT"},
 	{exitFailure, "failed in a way that has no code of its own; demo: something was not as expected"},
 	{exitUsage, "the command line is wrong: unknown command or flag, missing or bad value"},
-	{exitConfig, "the configuration is wrong; every problem is listed"},
+	{exitConfig, "the configuration is wrong, or a gateway refused to reload it; every problem is listed"},
 	{exitLocal, "a key, password or input file cannot be read or used"},
 	{exitStart, "serve: a listener cannot be opened, or another process runs the relayer on this database"},
 	{exitStorage, "the database cannot be opened, is damaged, or has a schema that is not this gateway's"},
@@ -43,7 +43,7 @@ var exitCodes = []struct {
 	{exitRateLimited, "trigger: a rate limit refused it; try again later"},
 	{exitConflict, "trigger: the request id is in use or was used lately"},
 	{exitNoQuorum, "trigger: the nodes did not agree, or not in time; it may have run"},
-	{exitUnavailable, "trigger: no gateway or no node could take it, or none answered"},
+	{exitUnavailable, "trigger: no gateway or no node could take it, or none answered; reload: no gateway answered"},
 	{exitNodeError, "trigger: the nodes agreed on an error"},
 	{exitInterrupted, "ended by a signal: a second one, or the first where there is nothing to drain"},
 }

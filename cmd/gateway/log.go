@@ -22,9 +22,15 @@ const (
 
 // newLogger returns the logger that the configuration asks for, writing to out.
 func newLogger(c config.Log, out io.Writer) (*zap.Logger, error) {
-	level, err := zapcore.ParseLevel(c.Level)
+	log, _, err := newAdjustableLogger(c, out)
+	return log, err
+}
+
+// newAdjustableLogger is newLogger with the level, which may be changed.
+func newAdjustableLogger(c config.Log, out io.Writer) (*zap.Logger, zap.AtomicLevel, error) {
+	level, err := zap.ParseAtomicLevel(c.Level)
 	if err != nil {
-		return nil, fmt.Errorf("log level: %w", err)
+		return nil, level, fmt.Errorf("log level: %w", err)
 	}
 	e := zap.NewProductionEncoderConfig()
 	e.EncodeTime = zapcore.RFC3339NanoTimeEncoder
@@ -43,7 +49,7 @@ func newLogger(c config.Log, out io.Writer) (*zap.Logger, error) {
 				left.count(core, entry.Time)
 			}
 		}))
-	return zap.New(sampled), nil
+	return zap.New(sampled), level, nil
 }
 
 // leftOut counts the entries that the sampler dropped and says so now and then.

@@ -30,7 +30,7 @@ func relayerMetrics(t *testing.T) (rows, names []string) {
 	log, err := newLogger(config.Log{Level: "error"}, os.Stderr)
 	require.NoError(t, err)
 	registry := prometheus.NewRegistry()
-	r, err := newRelayerRun(t.Context(), w, l, db, log, registry, func() bool { return false })
+	r, err := newRelayerRun(t.Context(), w, l, db, log, registry, func() bool { return false }, func() *config.Config { return c })
 	require.NoError(t, err)
 	defer func() { require.NoError(t, r.halt()) }()
 	ch := make(chan *prometheus.Desc, 1000)

@@ -101,6 +101,7 @@ type relayerRun struct {
 	keyURL     *chain.KeyURL
 	api        *api.Handler
 	draining   func() bool
+	current    func() *config.Config // with what reloads have changed
 
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -109,8 +110,8 @@ type relayerRun struct {
 }
 
 // newRelayerRun makes the relayer that the configuration asks for. On SQLite it holds the file's lock from here on, or fails where another process
-// does. draining is asked once it runs.
-func newRelayerRun(ctx context.Context, w *world, l *loaded, db *storage.DB, log *zap.Logger, metrics *prometheus.Registry, draining func() bool) (*relayerRun, error) {
+// does. draining and current are asked once it runs.
+func newRelayerRun(ctx context.Context, w *world, l *loaded, db *storage.DB, log *zap.Logger, metrics *prometheus.Registry, draining func() bool, current func() *config.Config) (*relayerRun, error) {
 	plan, problems := planRelayer(&l.config.Relayer, w.environ)
 	if len(problems) > 0 {
 		l.report(problems)
@@ -121,7 +122,7 @@ func newRelayerRun(ctx context.Context, w *world, l *loaded, db *storage.DB, log
 	if err != nil {
 		return nil, fail(exitLocal, "the relayer cannot start: %w", err)
 	}
-	r := &relayerRun{relayerParts: parts, log: log, db: db, store: relayerstore.New(db, relayerstore.Options{}), draining: draining, ended: make(chan struct{})}
+	r := &relayerRun{relayerParts: parts, log: log, db: db, store: relayerstore.New(db, relayerstore.Options{}), draining: draining, current: current, ended: make(chan struct{})}
 	if r.lock, err = relayerLock(ctx, storageConfig(w, l, nil), log); err != nil {
 		parts.close()
 		return nil, lockFailure(err, l)
@@ -158,7 +159,9 @@ func (r *relayerRun) assemble(c *config.Config, metrics prometheus.Registerer) e
 	a.Store, a.Log, a.Signatures, a.Metrics = r.store, r.log, r.plan.signatures, metrics
 	a.HostChains = func(id uint64) bool { _, ok := r.hosts[id]; return ok }
 	a.Blocked, a.KeyURL, a.Notify, a.Draining, a.Health = r.blocked, r.keyURL.Current, r.dispatcher.Notify, r.draining, r.health
-	a.ClientIP = func(req *http.Request) netip.Addr { return gateway.ClientAddress(req, c.UserServer.TrustedProxies) }
+	a.ClientIP = func(req *http.Request) netip.Addr {
+		return gateway.ClientAddress(req, r.current().UserServer.TrustedProxies)
+	}
 	if len(r.plan.origins) > 0 {
 		a.AllowOrigin = r.allowOrigin
 	}

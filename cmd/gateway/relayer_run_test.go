@@ -46,7 +46,7 @@ func halfRun(t *testing.T, draining func() bool) *relayerRun {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	require.NoError(t, db.Migrate(t.Context(), domains(c)...))
-	r, err := newRelayerRun(t.Context(), w, l, db, zap.NewNop(), prometheus.NewRegistry(), draining)
+	r, err := newRelayerRun(t.Context(), w, l, db, zap.NewNop(), prometheus.NewRegistry(), draining, func() *config.Config { return l.config })
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, r.halt()) })
 	return r
@@ -96,7 +96,7 @@ func TestRelayerEnds(t *testing.T) {
 	for _, cause := range []error{relayer.ErrStuck, errors.New("the lock's file is gone")} {
 		r := &relayerRun{ended: make(chan struct{}), err: cause}
 		close(r.ended)
-		err := await(t.Context(), make(chan os.Signal), zap.NewNop(), r)
+		err := await(t.Context(), make(chan os.Signal), nil, r)
 		require.ErrorIs(t, err, cause)
 		require.Equal(t, exitFailure, report(&bytes.Buffer{}, err))
 	}

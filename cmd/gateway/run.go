@@ -72,7 +72,7 @@ Try it with no set-up at all:  gateway demo
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage(cmd, err)
 	})
-	root.AddCommand(newServe(w), newCheck(w), newDemo(w), newTrigger(w), newToken(w), newNode(w), newMigrate(w), newStore(w), newRelayer(w), newVersion(w))
+	root.AddCommand(newServe(w), newCheck(w), newReload(w), newDemo(w), newTrigger(w), newToken(w), newNode(w), newMigrate(w), newStore(w), newRelayer(w), newVersion(w))
 	for _, cmd := range root.Commands() {
 		tidy(cmd)
 	}

@@ -27,7 +27,23 @@ import (
 
 func TestMain(m *testing.M) {
 	simchain.RunIfChild()
-	testscript.Main(leakChecked{m}, map[string]func(){"gateway": main})
+	testscript.Main(leakChecked{m}, map[string]func(){"gateway": main, leakCheckedGateway: leakCheckedMain})
+}
+
+// leakCheckedGateway is the name of a gateway that exits with exitLeak when it is done and goroutines are left.
+const (
+	leakCheckedGateway = "leak-checked-gateway"
+	exitLeak           = 99
+)
+
+func leakCheckedMain() {
+	ctx := untilSignal()
+	code := report(os.Stderr, run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ()))
+	if err := goleak.Find(goleak.IgnoreAnyFunction("dongate/cmd/gateway.untilSignal.func1")); err != nil && code == exitOK {
+		fmt.Fprintln(os.Stderr, err)
+		code = exitLeak
+	}
+	os.Exit(code)
 }
 
 // leakChecked fails when goroutines outlive the tests.

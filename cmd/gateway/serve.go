@@ -35,10 +35,15 @@ use (user, node, admin, and relayer where that has its own), so that port 0 can
 be used.
 
 Signals:
-  SIGTERM, SIGINT  drain: new requests are refused with 503, open ones are
-                   finished for at most shutdownTimeoutMs, nodes are told, exit 0
+  SIGTERM, SIGINT  drain: /readyz and /health say so at once; after drainDelayMs new
+                   requests are refused with 503, open ones are finished for at most
+                   shutdownTimeoutMs, nodes are told, exit 0
   a second one     end at once, exit 130
-  SIGHUP           noted in the log; the configuration is not reloaded yet
+  SIGHUP           reload the configuration file, as 'gateway reload' does: what can
+                   change while running takes effect, as a whole or not at all, and
+                   the log entry "reloaded" names what needs a restart
+
+Under systemd, Type=notify-reload and WatchdogSec= can be used.
 
 Used tokens and request ids are kept in the database that storage names: by
 default the file dongate.db in $STATE_DIRECTORY, or else beside the configuration
@@ -73,7 +78,7 @@ exit code 5, as is a second relayer, a database exit code 6.`,
 
 // serve runs the gateway until ctx ends, then drains it.
 func serve(ctx context.Context, w *world, l *loaded, ready bool) (err error) {
-	log, err := newLogger(l.config.Log, w.stderr)
+	log, level, err := newAdjustableLogger(l.config.Log, w.stderr)
 	if err != nil {
 		return err
 	}
@@ -84,8 +89,11 @@ func serve(ctx context.Context, w *world, l *loaded, ready bool) (err error) {
 	v := readVersion()
 	log.Info("starting", zap.String("version", v.Version), zap.String("commit", v.Commit), zap.String("crypto", v.Crypto),
 		zap.String("config", l.file), zap.String("gatewayId", l.config.ConnectionManager.AuthGatewayID))
-	o := gateway.Options{Config: l.config, Log: log, ReadyWithoutNodes: ready, Version: v.Version, Metrics: prometheus.NewRegistry()}
+	manager := newManager(w, log)
+	defer manager.close()
 	var srv *gateway.Server
+	reload := &reloader{world: w, file: l.file, log: log, level: level, manager: manager, server: func() *gateway.Server { return srv }}
+	o := gateway.Options{Config: l.config, Log: log, ReadyWithoutNodes: ready, Version: v.Version, Metrics: prometheus.NewRegistry(), Reload: reload.run}
 	var rel *relayerRun // nil where it is off
 	closing := func(name string, c io.Closer) {
 		if !errors.Is(err, relayer.ErrStuck) { // else workers may hold it for ever
@@ -105,7 +113,8 @@ func serve(ctx context.Context, w *world, l *loaded, ready bool) (err error) {
 		defer closing("claims", claims)
 		o.Claims = claims
 		if l.config.Relayer.Enabled {
-			if rel, err = newRelayerRun(ctx, w, l, db, log, o.Metrics, func() bool { return srv.Draining() }); err != nil {
+			rel, err = newRelayerRun(ctx, w, l, db, log, o.Metrics, func() bool { return srv.Draining() }, func() *config.Config { return srv.Config() })
+			if err != nil {
 				return err
 			}
 			o.Relayer = rel.served()
@@ -121,10 +130,13 @@ func serve(ctx context.Context, w *world, l *loaded, ready bool) (err error) {
 		return errors.Join(err, rel.halt())
 	}
 	rel.start()
-	if err := await(ctx, hangup, log, rel); err != nil {
+	manager.ready()
+	if err := await(ctx, hangup, reload, rel); err != nil {
 		return err // at once: what it left undone, the next dispatcher does
 	}
 	log.Info("told to stop", zap.NamedError("cause", context.Cause(ctx)))
+	manager.stopping()
+	srv.Leave()
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.config.ShutdownTimeout)
 	defer cancel()
 	halted := make(chan error, 1)
@@ -147,11 +159,11 @@ func serve(ctx context.Context, w *world, l *loaded, ready bool) (err error) {
 }
 
 // await returns nil when ctx ends, or why the process has to.
-func await(ctx context.Context, hangup <-chan os.Signal, log *zap.Logger, rel *relayerRun) error {
+func await(ctx context.Context, hangup <-chan os.Signal, reload *reloader, rel *relayerRun) error {
 	for {
 		select {
 		case <-hangup:
-			log.Warn("SIGHUP: reloading the configuration is not available yet, restart to apply changes")
+			reload.run()
 		case <-rel.ends():
 			return relayerEnded(rel.err)
 		case <-ctx.Done():
