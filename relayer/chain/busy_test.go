@@ -2,7 +2,11 @@ package chain
 
 import (
 	"fmt"
+	"net/http"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/ethereum/go-ethereum/common/hexutil"
 	"github.com/ethereum/go-ethereum/crypto"
@@ -54,6 +58,47 @@ func TestBusyNodeIsLeft(t *testing.T) {
 			require.Error(t, err)
 		}
 	}
+}
+
+// What a node still answered before it failed does not bring it back.
+func TestLateAnswer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p, s, logs := newPool(t, 2)
+		s[0].on("eth_getBalance", func(w http.ResponseWriter, r *http.Request, c call) {
+			time.Sleep(time.Second / 2)
+			result("0x1")(w, r, c)
+		})
+		s[1].on("eth_getBalance", result("0x2"))
+		s[0].on("eth_estimateGas", fail(-32005, "rate limited", nil))
+		s[1].on("eth_estimateGas", result("0x5"))
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			b, err := p.Balance(t.Context(), addr(1))
+			require.NoError(t, err)
+			require.EqualValues(t, 1, b.Int64())
+		})
+		time.Sleep(time.Millisecond)
+		_, err := p.EstimateGas(t.Context(), addr(1), addr(2), nil)
+		require.NoError(t, err)
+		wg.Wait()
+		b, err := p.Balance(t.Context(), addr(1))
+		require.NoError(t, err)
+		require.EqualValues(t, 2, b.Int64())
+		require.Equal(t, 1, logs.FilterMessage("node failed").Len())
+	})
+}
+
+// A node that is alone is not said to have failed with each answer.
+func TestBusyNodeAlone(t *testing.T) {
+	t.Parallel()
+	p, s, logs := newPool(t, 1)
+	s[0].on("eth_estimateGas", fail(-32005, "rate limited", nil))
+	for range 3 {
+		_, err := p.EstimateGas(t.Context(), addr(1), addr(2), nil)
+		require.True(t, Busy(err))
+	}
+	require.Zero(t, logs.Len())
 }
 
 // What a contract answers is the same everywhere, whatever words and codes it comes with.

@@ -68,10 +68,11 @@ type node struct {
 	url  string // may hold a key: goes nowhere but to the HTTP client
 	host string // for logs
 
-	verified bool // it is known to be of our chain
-	noSync   bool // it has no eth_sendRawTransactionSync
-	fails    int  // in a row
-	until    time.Time
+	verified bool      // it is known to be of our chain
+	noSync   bool      // it has no eth_sendRawTransactionSync
+	fails    int       // in a row
+	failed   time.Time // the last time
+	until    time.Time // comes last
 }
 
 // NewPool returns a pool and does no I/O. The error says which URL is wrong, without its text.
@@ -143,20 +144,21 @@ func (p *Pool) call(ctx context.Context, r request) error {
 	}
 	nodes := p.order()
 	for i, n := range nodes {
+		start := time.Now()
 		err := p.try(ctx, n, r)
 		var answer *RPCError
 		switch {
 		case err == nil:
-			p.answered(n)
+			p.answered(n, start)
 			return nil
-		case errors.As(err, &answer) && moveOn(answer):
+		case errors.As(err, &answer) && moveOn(answer) && len(nodes) > 1:
 			p.pass(n, r.method, err)
 			if i == len(nodes)-1 {
 				return fmt.Errorf("%s: %w", p.name, err)
 			}
 			continue
 		case errors.As(err, &answer), r.tooLarge != nil && errors.Is(err, r.tooLarge):
-			p.answered(n)
+			p.answered(n, start)
 			return fmt.Errorf("%s: %w", p.name, err)
 		case errors.Is(err, ErrNoSync):
 			return err
@@ -248,8 +250,14 @@ func (p *Pool) verified(n *node) {
 	n.verified = true
 }
 
-func (p *Pool) answered(n *node) {
+// answered prefers the node from now on, unless it has failed since the call was made: of calls under way together, a node that is over its limit
+// still answers some.
+func (p *Pool) answered(n *node, start time.Time) {
 	p.mu.Lock()
+	if start.Before(n.failed) {
+		p.mu.Unlock()
+		return
+	}
 	moved, recovered := p.preferred != n, n.fails > 0
 	p.preferred, n.fails, n.until = n, 0, time.Time{}
 	p.mu.Unlock()
@@ -270,6 +278,7 @@ func (p *Pool) failed(n *node, method string, err error) {
 func (p *Pool) pass(n *node, method string, err error) {
 	p.mu.Lock()
 	now := time.Now()
+	n.failed = now
 	counted := !n.until.After(now)
 	if counted {
 		n.until = now.Add(min(minBackoff<<min(n.fails, 10), maxBackoff))

@@ -157,7 +157,7 @@ func TestBackoff(t *testing.T) {
 		}
 		p.failed(p.nodes[0], "m", errMalformed)
 		require.Equal(t, "bca", names())
-		p.answered(p.nodes[2])
+		p.answered(p.nodes[2], time.Now())
 		require.Equal(t, "cba", names())
 		time.Sleep(minBackoff)
 		require.Equal(t, "cab", names())
@@ -178,7 +178,7 @@ func TestBackoff(t *testing.T) {
 		p.failed(p.nodes[1], "m", errMalformed)
 		p.failed(p.nodes[2], "m", errMalformed)
 		require.Equal(t, "bca", names())
-		p.answered(p.nodes[0])
+		p.answered(p.nodes[0], time.Now())
 		require.Equal(t, "abc", names())
 		require.Equal(t, 2, logs.FilterMessage("node in use").Len())
 	})
