@@ -232,7 +232,7 @@ func (d *dispatcher) estimate(ctx context.Context, j store.Job, c *call, t *tria
 	case errors.As(err, &answer) && strings.Contains(answer.Message, "gas required exceeds"): // more than a block has: it will not be less
 		d.fail(ctx, j, fhevm.CauseTransactionFailed, "The request needs more gas than the gateway chain allows: ask for fewer handles")
 		return false, false
-	case errors.As(err, &answer):
+	case errors.As(err, &answer) && (!chain.Busy(err) || d.o.Now().Sub(j.StateSince) > d.o.ReadinessTimeout): // a busy node is given time
 		if t.refusals++; t.refusals >= refusedTries {
 			cause := fhevm.CauseTransactionFailed
 			if chain.SendError(err) == chain.InsufficientFunds {
