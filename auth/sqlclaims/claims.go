@@ -62,6 +62,7 @@ type Claims struct {
 
 	mu        sync.Mutex // guards what follows
 	waiting   []*pending
+	enough    int // claims that the writer waits for
 	marks     []mark
 	markBytes int
 	due       bool // marks are to be written even if there are no claims
@@ -183,7 +184,9 @@ func (c *Claims) submit(p *pending) error {
 		return fmt.Errorf("%w: %d wait to be written", auth.ErrClaimsFull, len(c.waiting))
 	}
 	c.waiting = append(c.waiting, p)
-	c.signal()
+	if len(c.waiting) >= c.enough {
+		c.signal()
+	}
 	return nil
 }
 

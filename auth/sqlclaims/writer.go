@@ -13,10 +13,10 @@ import (
 	"dongate/storage"
 )
 
-// pace is the least time from one transaction to the next while many claims come at once: a flush of the disk can be so fast that each would
-// carry few, and its price in CPU would be paid more often. Fewer than pacedClaims do not wait.
+// pace is the least time from one transaction to the next while many claims come at once, unless maxRows wait: a flush of the disk can be so
+// fast that each would carry few, and its price in CPU would be paid more often. Fewer than pacedClaims do not wait.
 const (
-	pace        = time.Millisecond
+	pace        = 2 * time.Millisecond
 	pacedClaims = 8
 )
 
@@ -45,7 +45,30 @@ func (c *Claims) write() {
 		case !ok:
 			time.Sleep(afterFailure)
 		case len(b.claims) >= pacedClaims:
-			time.Sleep(pace - time.Since(start))
+			c.gather(start.Add(pace))
+		}
+	}
+}
+
+// gather returns when maxRows claims wait, or at a time.
+func (c *Claims) gather(until time.Time) {
+	timer := time.NewTimer(time.Until(until))
+	defer timer.Stop()
+	for late := false; ; {
+		c.mu.Lock()
+		c.enough = maxRows
+		done := late || len(c.waiting) >= maxRows || c.closed
+		if done {
+			c.enough = 0
+		}
+		c.mu.Unlock()
+		if done {
+			return
+		}
+		select {
+		case <-c.wake:
+		case <-timer.C:
+			late = true
 		}
 	}
 }
