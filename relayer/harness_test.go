@@ -167,7 +167,7 @@ func (h *house) job(r request) store.Job {
 // until yields until something is so.
 func (h *house) until(what string, so func() bool) {
 	h.t.Helper()
-	require.Eventually(h.t, so, 30*time.Second, 5*time.Millisecond, what)
+	require.Eventually(h.t, so, 90*time.Second, 5*time.Millisecond, what) // under the race detector on a busy machine
 }
 
 // ends waits until a request is in a state, and returns it.

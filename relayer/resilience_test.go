@@ -20,21 +20,31 @@ import (
 	"dongate/storage"
 )
 
-// commits makes blocks and answers until something is so.
+// commits makes blocks and answers until something is so, less and less often, so that there are few: every 32nd is final at once.
 func (h *house) commits(what string, so func() bool) {
 	h.t.Helper()
-	last := time.Time{}
+	next, wait := time.Now(), 50*time.Millisecond
 	h.until(what, func() bool {
-		if time.Since(last) < 50*time.Millisecond { // few blocks, so that none of them is final
+		if time.Now().Before(next) {
 			return so()
 		}
-		last = time.Now()
 		_, err := h.chain.Commit(h.t.Context())
 		require.NoError(h.t, err)
 		_, err = h.chain.Answer(h.t.Context())
 		require.NoError(h.t, err)
+		next = time.Now().Add(wait)
+		wait += wait / 2
 		return so()
 	})
+}
+
+// afterFinal makes blocks until the newest is one that is final at once, so that the next 31 can be replaced.
+func (h *house) afterFinal() {
+	h.t.Helper()
+	head, err := h.chain.Commit(h.t.Context())
+	require.NoError(h.t, err)
+	_, err = h.chain.CommitN(h.t.Context(), int(32-head%32))
+	require.NoError(h.t, err)
 }
 
 // runWith runs a relayer with options that were changed.
@@ -57,8 +67,7 @@ func (h *house) runWith(change func(o *Options)) {
 func TestCompletedKeepsItsShares(t *testing.T) {
 	t.Parallel()
 	each(t, simchain.Options{KMS: &simchain.KMSOptions{}}, func(t *testing.T, h *house) {
-		_, err := h.chain.CommitN(t.Context(), 2) // away from a block that is final at once
-		require.NoError(t, err)
+		h.afterFinal()
 		_, stop := h.run()
 		r := h.post(fhevm.EndpointUserDecrypt, 1)
 		h.commits("completed", func() bool { return h.job(r).State == fhevm.StateCompleted })
