@@ -3,8 +3,8 @@
 // What is not the relayer is replaced: the public key and CRS, which nothing here encrypts with, and the host chain, which
 // allows everything. Timers run 200 times as fast: the SDK waits for whole seconds.
 const realTimeout = globalThis.setTimeout;
-// Long ones, which bound a request, only 20 times: a busy machine is slow.
-globalThis.setTimeout = (f, ms, ...args) => realTimeout(f, (ms ?? 0) / (ms >= 10_000 ? 20 : 200), ...args);
+// Those of whole seconds, that is: fetch counts its own time-outs in ticks of half a second, and would give up on a busy machine.
+globalThis.setTimeout = (f, ms, ...args) => realTimeout(f, ms >= 1000 && ms % 1000 === 0 ? ms / 200 : ms, ...args);
 
 const dist = new URL('./node_modules/@zama-fhe/relayer-sdk/lib/', import.meta.url);
 const inner = await import(new URL('internal.js', dist)); // createRelayerFhevm is exported here alone
