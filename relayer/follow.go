@@ -25,7 +25,7 @@ func (d *dispatcher) addresses() []common.Address {
 
 // follow reads the chain's events behind the cursor until ctx ends.
 func (d *dispatcher) follow(ctx context.Context) {
-	f := &follower{dispatcher: d, span: d.o.MaxBlocksPerQuery}
+	f := &follower{dispatcher: d, span: min(16, d.o.MaxBlocksPerQuery)} // it doubles: a term may be short, and a node slow
 	for {
 		err := errors.Join(d.applyWaiting(ctx), d.gather(ctx))
 		if err == nil {
